@@ -12,7 +12,7 @@ from hopyard.policy import Cluster, SlotView
 
 
 class PassingCluster(Cluster, ABC):
-    """A cluster view that delegates time, random numbers, share, slots, new job ids and new tickets to another cluster.
+    """A cluster view that delegates time, random numbers, share, slots, backoffs, new job ids and new tickets to another cluster.
 
     Subclasses define the experiments, jobs, learning curves, snapshots and commands.
 
@@ -46,6 +46,10 @@ class PassingCluster(Cluster, ABC):
     @override
     def idle_slots(self) -> Sequence[SlotView]:
         return self._cluster.idle_slots()
+
+    @override
+    def backs_off(self, job: str) -> bool:
+        return self._cluster.backs_off(job)
 
     @override
     def new_job_id(self) -> str:

@@ -301,7 +301,8 @@ class Elastic:
     def _look(self, cluster: Cluster, left: Left) -> None:
         """Prepare an up-call: update which jobs are moving to another gang, which they do by suspending and starting again.
 
-        A job is no longer moving if it has started on its new gang, did not suspend, has ended, has no units left, or is HELD.
+        A job is no longer moving if it has started on its new gang, did not suspend, has ended, has no units left, is HELD, or is in
+        backoff.
 
         Args:
             cluster: The view of the up-call.
@@ -312,6 +313,7 @@ class Elastic:
         for name, (attempt, _) in list(self._moving.items()):
             job = cluster.jobs[name]
             waits = job.state.idle and left(job) > 0 and cluster.experiments[job.experiment].running
+            waits = waits and not cluster.backs_off(name)
             if job.attempt != attempt or not (waits or job.state is JobState.SUSPENDING):
                 del self._moving[name]
 

@@ -340,7 +340,9 @@ class MopPolicy(Policy):
             cluster: The view of the up-call.
             data: The partitions and their nodes.
         """
-        if cluster.count(JobState.CREATING) or any(self._busy(job, data) for job in self._open(cluster)):
+        if cluster.count(JobState.CREATING):
+            return False
+        if any(self._busy(job, data) and not cluster.backs_off(job.id) for job in self._open(cluster)):
             return False
         waits = (job for job in cluster.idle_jobs() if self._search.wanted(job, len(data.train)) > job.position)
         return next(waits, None) is None and self._search.idles(cluster, data)

@@ -89,7 +89,7 @@ class Dispatch:
 
         Return the decision for the run of the event; CONTINUE without an event.
         """
-        matched, waiting = self._match()
+        matched, waiting, stuck = self._match()
         highest = self._contended(waiting, len(self._cluster.idle_slots()) - len(matched))
         for run in self._books.runs.values():
             if self._goes_on(run) and not self._is_event(run):
@@ -104,7 +104,8 @@ class Dispatch:
             bill(self._books, self._cluster, self._branches, {start.trial for _, start in matched})
         self._books.keeping.say(self._cluster, self._plan, self._passed(), own_snapshots)
         going = sum(not run.leaving for run in self._books.runs.values())
-        self._books.could_use = going + len(self._ready) - len(matched) + self._tuners.coming(self._cluster)
+        startable = len(self._ready) - len(matched) - sum(map(self._backs_off, stuck))
+        self._books.could_use = going + startable + self._tuners.coming(self._cluster)
         if self._event is None:
             return CONTINUE
         if leaves:
@@ -377,24 +378,25 @@ class Dispatch:
 
     # ---------------------------------------------------------------------------------------------------------- new runs
 
-    def _match(self) -> tuple[list[tuple[SlotView, _Start]], list[float]]:
+    def _match(self) -> tuple[list[tuple[SlotView, _Start]], list[float], list[Stage]]:
         """Match stages that can start to idle slots, longest critical path (the chain of stages that a stage begins) first.
 
         Returns:
             The matches: slots with the runs to start on them. The lengths in seconds of the critical paths of stages for which no
-            idle slot was left.
+            idle slot was left. The stages that no job can train now.
         """
         slots = list(self._cluster.idle_slots())
-        matched, waiting = [], []
+        matched, waiting, stuck = [], [], []
         for ready in self._ready:
-            if not slots:
-                if self._has_runner(ready.stage):
-                    waiting.append(ready.way)
-            elif (start := self._runner(ready)) is not None:
+            if slots and (start := self._runner(ready)) is not None:
                 slot = self._nearest(slots, start)
                 slots.remove(slot)
                 matched.append((slot, start))
-        return matched, waiting
+            elif not slots and self._has_runner(ready.stage):
+                waiting.append(ready.way)
+            else:
+                stuck.append(ready.stage)
+        return matched, waiting, stuck
 
     def _able(self, trial: str, stage: Stage) -> bool:
         """Return whether a trial's job can train a stage: the job is idle, and the trial was not forked after the stage's start.
@@ -412,6 +414,19 @@ class Dispatch:
                 return True
             stack.extend(point.children)
         return False
+
+    def _backs_off(self, stage: Stage) -> bool:
+        """Return whether all jobs that could train a stage are in backoff after losses or failures."""
+        stack, found = [stage.end], False
+        while stack:
+            point = stack.pop()
+            for trial in point.requests:
+                if self._plan[trial].begins <= stage.start.position:
+                    if not self._cluster.backs_off(trial):
+                        return False
+                    found = True
+            stack.extend(point.children)
+        return found
 
     def _runner(self, ready: Ready) -> _Start | None:
         """Return the run that trains a stage and what follows; None: no job can train it.

@@ -69,6 +69,7 @@ def seen(view: Cluster) -> Mapping[str, Any]:
         "idle jobs": list(view.idle_jobs()),
         "next": view.get_idle_job(),
         "waits": [job for job in view.jobs if view.waits(job)],
+        "backoffs": [job for job in view.jobs if view.backs_off(job)],
         "counts": [view.count(state) for state in JobState],
         "queued": view.queued(),
         "busy": view.busy_slots(),

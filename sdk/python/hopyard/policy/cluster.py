@@ -129,14 +129,23 @@ class Cluster(abc.ABC):
         """Return whether the job with this id is in `idle_jobs`, without iterating over all idle jobs; False for an unknown id."""
         return any(idle.id == job for idle in self.idle_jobs())
 
+    def backs_off(self, job: str) -> bool:
+        """Return whether a PENDING or SUSPENDED job may not start yet, because its last runs were lost or failed.
+
+        It is not in `idle_jobs` until its backoff is over. The slots that it had are idle, so other jobs can use them, and `demand`
+        should not count it. False for a job of a paused experiment, and for an unknown id.
+        """
+        return False
+
     def count(self, *states: JobState) -> int:
         """Return how many jobs are in any of the given states at the moment of the up-call. It is faster than a loop over `jobs`."""
         return sum(job.state in states for job in self.jobs.values())
 
     def queued(self) -> int:
-        """Return how many jobs of running experiments are PENDING or SUSPENDED at the moment of the up-call.
+        """Return how many jobs wait for a slot at the moment of the up-call; useful for `demand`.
 
-        Jobs of paused experiments of a group are not included, because they need no slot.
+        They are the jobs of `idle_jobs`, including those that a command of this answer starts or ends. PENDING and SUSPENDED jobs of
+        paused experiments of a group, and those in backoff after losses or failures, are not included, because they need no slot now.
         """
         running = {name for name, terms in self.experiments.items() if terms.running}
         return sum(job.state.idle and job.experiment in running for job in self.jobs.values())

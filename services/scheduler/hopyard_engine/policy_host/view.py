@@ -388,6 +388,11 @@ class CoreView(CollectingView):
         return job in self._stream.idle and job not in self._started
 
     @override
+    def backs_off(self, job: str) -> bool:
+        found = self._stream.jobs.get(job)
+        return found is not None and found.state.idle and found.experiment.running and job not in self._stream.idle
+
+    @override
     def get_idle_job(self) -> str | None:
         return next((job for job in self._stream.idle if job not in self._started), None)
 
@@ -397,7 +402,7 @@ class CoreView(CollectingView):
 
     @override
     def queued(self) -> int:
-        return sum([m.states.get(state, 0) for m in self._stream.running for state in JobState if state.idle])
+        return len(self._stream.idle)
 
     @override
     def busy_slots(self) -> int:

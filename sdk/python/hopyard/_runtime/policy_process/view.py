@@ -106,6 +106,13 @@ class RemoteView(CollectingView):
         return job in self._state.queued and job not in self._started
 
     @override
+    def backs_off(self, job: str) -> bool:
+        found = self._state.jobs.get(job)
+        if found is None or not found.state.idle or job in self._state.queued:
+            return False
+        return self._state.experiments[found.experiment].running
+
+    @override
     def get_idle_job(self) -> str | None:
         return next((job for job in self._queue if job not in self._started), None)
 
@@ -115,9 +122,7 @@ class RemoteView(CollectingView):
 
     @override
     def queued(self) -> int:
-        experiments = self._state.experiments
-        waiting = (self._state.jobs[job] for job in self._state.open)
-        return sum(job.state.idle and experiments[job.experiment].running for job in waiting)
+        return len(self._state.queued)
 
     @override
     def busy_slots(self) -> int:

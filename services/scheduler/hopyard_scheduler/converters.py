@@ -181,10 +181,11 @@ def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
     message = ended.message[:MAX_MESSAGE]
     cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
-    finished, unable = ended.finished, ended.unable and user_code
+    unable, permanent = ended.unable and user_code, ended.permanent and user_code
     same = fingerprint(message) if user_code and message else ""
     position = _position("ended", ended.position)
-    return Ended(reason, position, snapshot, user_code, cause, ended.snapshot_missing, finished, unable, same)
+    missing, finished = ended.snapshot_missing, ended.finished
+    return Ended(reason, position, snapshot, user_code, cause, missing, finished, unable, same, permanent)
 
 
 def fingerprint(message: str) -> str:

@@ -6,18 +6,20 @@ import pytest
 
 from hopyard.policy.vocabulary import (
     AllocateJobs,
+    ExperimentId,
     ExperimentState,
     ForkJob,
     JobState,
     RunEnd,
     RunEndReason,
+    RunMode,
     StartJob,
     StreamId,
     TerminateJob,
 )
 from hopyard_engine.core.actions import failures
 from hopyard_engine.core.effects import Kill, SetTimer, Start
-from hopyard_engine.core.events import Ended, Started, TimerElapsed
+from hopyard_engine.core.events import Ended, JobsRetried, Started, TimerElapsed
 from hopyard_engine.core.state.timers import BackoffTimer
 from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 from tests.reasons import said
@@ -299,3 +301,51 @@ def test_where_something_was_trained_a_program_that_cannot_run_counts_as_any_fai
         1,
         ExperimentState.RUNNING,
     )
+
+
+def fail_permanently(rig: Rig, slot: str, name: str = "1", mode: RunMode = RunMode.TRAIN) -> None:
+    """Start a run whose code fails in a way that another run on the node would repeat."""
+    rig.command(StartJob(name, (slot,), mode=mode))
+    cause = said("setup at position 0: ModuleNotFoundError: no")
+    rig.say(rig.key(name), Ended(RunEndReason.FAILED, 0, user_code=True, cause=cause, permanent=True))
+
+
+def test_a_job_whose_failure_another_attempt_would_repeat_gets_no_other_attempt() -> None:
+    rig = Rig(capacity=2, max_failures=3)
+    rig.create()
+    rig.create()
+    fail_permanently(rig, "n1/0")
+    assert (rig.job().state, rig.job().failures, str(rig.job().reason)) == (
+        JobState.FAILED,
+        1,
+        "another attempt would fail too: setup at position 0: ModuleNotFoundError: no",
+    )
+    assert (rig.job("2").state, rig.stream.state) == (JobState.PENDING, ExperimentState.RUNNING)
+
+
+def test_a_job_that_fails_permanently_is_tried_on_each_other_node_once() -> None:
+    rig = Rig(capacity=1, max_failures=3)
+    rig.join("n2")
+    rig.create()
+    fail_permanently(rig, "n1/0")
+    assert (rig.job().state, rig.job().failures) == (JobState.PENDING, 1)
+    fail_permanently(rig, "n2/0")
+    assert (rig.job().state, rig.job().failures) == (JobState.FAILED, 2)
+
+
+def test_a_failed_profiling_run_ends_no_job() -> None:
+    rig = Rig(capacity=1, max_failures=3)
+    rig.create()
+    fail_permanently(rig, "n1/0", mode=RunMode.PROFILE)
+    assert (rig.job().state, rig.job().unable) == (JobState.PENDING, set())
+
+
+def test_a_person_may_retry_a_job_that_failed_permanently() -> None:
+    rig = Rig(capacity=1, max_failures=3)
+    rig.create()
+    rig.create()
+    fail_permanently(rig, "n1/0")
+    rig.feed(JobsRetried(rig.now, StreamId("x"), "retry", ("1",), ExperimentId("x")))
+    assert (rig.job().state, rig.job().unable) == (JobState.PENDING, set())
+    fail_permanently(rig, "n1/0")
+    assert rig.job().state is JobState.FAILED

@@ -6,7 +6,13 @@ import math
 
 import pytest
 
-from hopyard._runtime.runner.command.metrics import LONGEST_LINE, LineSplitter, MetricReader, TrainingCommandError
+from hopyard._runtime.runner.command.metrics import (
+    LONGEST_LINE,
+    LineSplitter,
+    MetricReader,
+    TrainingCommandError,
+    ends_with_permanent_error,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -92,3 +98,22 @@ def test_a_group_that_took_no_part_is_no_match() -> None:
 
 def test_who_prints_nothing_is_told_so() -> None:
     assert MetricReader({"acc": "acc=(.*)"}, "acc").missing().endswith("; it printed nothing")
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "permanent"),
+    [
+        (1, "Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'torhc'\n", True),
+        (1, "ImportError: cannot import name 'x'", True),
+        (1, "    def f(\n         ^\nSyntaxError: '(' was never closed\n\n", True),
+        (1, "IndentationError: unexpected indent", True),
+        (1, "ValueError: no", False),
+        (1, "ModuleNotFoundError: no\n\nDuring handling of ...\nRuntimeError: no", False),
+        (1, "could not print: ImportError: no", False),
+        (2, "SyntaxError: invalid syntax", False),
+        (0, "ImportError: no", False),
+        (1, "it printed nothing", False),
+    ],
+)
+def test_a_python_program_that_cannot_be_imported_is_recognized(code: int, output: str, permanent: bool) -> None:
+    assert ends_with_permanent_error(code, output) is permanent

@@ -316,6 +316,31 @@ def test_a_trainer_that_would_not_load_for_any_job_says_so(cause: Exception | No
     assert not ended_by(user_error(TrainerPhase.TRAIN), 4)[0].unable
 
 
+@pytest.mark.parametrize(
+    ("cause", "permanent"),
+    [
+        (ModuleNotFoundError("no"), True),
+        (ImportError("no"), True),
+        (IndentationError("no"), True),
+        (ValueError("no"), False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("phase", [TrainerPhase.SETUP, TrainerPhase.TRAIN, TrainerPhase.SAVE])
+def test_an_import_or_syntax_error_of_user_code_is_permanent(
+    phase: TrainerPhase, cause: Exception | None, permanent: bool
+) -> None:
+    ended, _ = ended_by(user_error(phase, cause), 4)
+    assert (ended.reason, ended.permanent, ended.unable) == (FAILED, permanent, False)
+
+
+def test_an_import_that_failed_for_lack_of_file_descriptors_is_not_permanent() -> None:
+    cause = ImportError("no")
+    cause.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    ended, broken = ended_by(user_error(TrainerPhase.SETUP, cause), 0)
+    assert (ended.reason, ended.permanent, broken) == (LOST, False, True)
+
+
 def test_a_save_that_finds_no_room_is_no_failure_of_the_code_whatever_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1132,6 +1132,7 @@ class RunEnded(google.protobuf.message.Message):
     SNAPSHOT_MISSING_FIELD_NUMBER: builtins.int
     FINISHED_FIELD_NUMBER: builtins.int
     UNABLE_FIELD_NUMBER: builtins.int
+    PERMANENT_FIELD_NUMBER: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
     position: builtins.int
     """The position of the run."""
@@ -1149,6 +1150,10 @@ class RunEnded(google.protobuf.message.Message):
     when its trainer cannot be imported. A retry on this node would fail too. An experiment that has only such nodes
     and has trained nothing fails at once.
     """
+    permanent: builtins.bool
+    """Only for failures of the user's code: true if another run of this job on this node would fail in the same way, such as
+    when a module that it imports is missing. A job that has only such nodes fails at once, without another attempt.
+    """
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:
         """The snapshot taken at the end; unset: none."""
@@ -1164,9 +1169,10 @@ class RunEnded(google.protobuf.message.Message):
         snapshot_missing: builtins.bool = ...,
         finished: builtins.bool = ...,
         unable: builtins.bool = ...,
+        permanent: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing", "unable", b"unable"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "permanent", b"permanent", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing", "unable", b"unable"]) -> None: ...
 
 Global___RunEnded: typing_extensions.TypeAlias = RunEnded
 

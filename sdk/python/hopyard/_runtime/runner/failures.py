@@ -45,7 +45,8 @@ _FULL_BYTES: Final = 1024 * 1024
 def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple[RunEnded, bool]:
     """Return the message about the end of a run that raised an error, and whether its process must not be used for another run.
 
-    Errors of user code end the run as FAILED, others as LOST, after which the job resumes from its last snapshot.
+    Errors of user code end the run as FAILED, others as LOST, after which the job resumes from its last snapshot. An ImportError or a
+    SyntaxError of user code, at whatever position, is permanent: another attempt would fail in the same way.
 
     Args:
         error: The error.
@@ -61,12 +62,14 @@ def ended_by(error: Exception, position: int, disk: Path | None = None) -> tuple
             if trouble and trouble not in message:
                 message += f" ({trouble})"
             lines = error.traceback_text.rstrip().splitlines()[-_TRACEBACK_LINES:]
-            return _ended(position, "\n".join([message, *lines]), user=not trouble), bool(exhausted)
+            permanent = isinstance(error.__cause__, ImportError | SyntaxError) and not trouble
+            message = "\n".join([message, *lines])
+            return _ended(position, message, user=not trouble, permanent=permanent), bool(exhausted)
         case TrainingCommandError():
-            return _ended(position, str(error), user=error.user), False
+            return _ended(position, str(error), user=error.user, permanent=error.permanent), False
         case ProgramError():
             # A failed import may leave modules half initialized, so the process is not reused.
-            return _ended(position, str(error), user=True, unable=error.lasting), True
+            return _ended(position, str(error), user=True, unable=error.lasting, permanent=error.lasting), True
         case SnapshotRefusedError():
             return _ended(position, f"{TrainerPhase.SAVE} at position {position}: {error}", user=True), False
         case SnapshotStateError() | SnapshotFileError():
@@ -121,11 +124,12 @@ def _sendable(message: str) -> str:
     return message[:_MESSAGE_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
-def _ended(position: int, message: str, *, user: bool, unable: bool = False) -> RunEnded:
+def _ended(position: int, message: str, *, user: bool, unable: bool = False, permanent: bool = False) -> RunEnded:
     return RunEnded(
         reason=common_pb2.RUN_END_REASON_FAILED if user else common_pb2.RUN_END_REASON_LOST,
         position=position,
         failure=common_pb2.FAILURE_CLASS_USER_CODE if user else common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
         message=_sendable(message),
         unable=unable,
+        permanent=permanent,
     )

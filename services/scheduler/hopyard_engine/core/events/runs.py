@@ -83,6 +83,7 @@ class Ended:
         unable: Whether the program failed repeatedly in a way that would make every job fail on that node.
         fingerprint: Identifies the cause of a failure in user code: equal ones mean the same cause. It has no other meaning. Empty: the
             cause is unknown.
+        permanent: Whether user code failed in a way that another run of the job on that node would repeat.
     """
 
     reason: RunEndReason
@@ -94,6 +95,7 @@ class Ended:
     finished: bool = False
     unable: bool = False
     fingerprint: str = ""
+    permanent: bool = False
 
     @property
     def detail(self) -> Reason:

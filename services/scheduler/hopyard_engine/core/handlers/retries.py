@@ -61,6 +61,7 @@ def _retry(stream: Stream, job: Job) -> None:
     own, source = stream.snapshots.newest(job.id), stream.source_of(job)
     job.failures = job.losses = job.setbacks = job.unsaved = 0
     job.failure = None
+    job.unable.clear()
     job.position = source[1] if source is not None else 0
     job.kept = None
     if own is None and source is not None:  # The job starts from its origin's snapshot again.

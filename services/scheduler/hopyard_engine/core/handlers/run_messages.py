@@ -358,6 +358,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
             cause=cause,
             unable=body.unable,
             fingerprint=body.fingerprint,
+            permanent=body.permanent,
         )
         change_run(run, RunState.LEAVING, cause)
     for index, other in enumerate(run.ranks):
@@ -386,7 +387,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     """Close a run whose processes have all left their slots.
 
     The job becomes COMPLETED if it has trained to its end and needs no evaluation by the policy, TERMINATED if this was requested,
-    FAILED if it had too many failures or losses or its program can run nowhere, and idle otherwise. The policy gets a `RunEnd` up-call.
+    FAILED if it had too many failures or losses or its failure is permanent, and idle otherwise. The policy gets a `RunEnd` up-call.
     `at` is the time of the event in seconds since the Unix epoch.
     """
     ended = run.ended
@@ -405,7 +406,8 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     reason = end_reason(run, ended)
     state, why = _outcome(stream, job, run, reason, ended)
     lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else None
-    if lost_cause is not None:
+    repeats = reason is RunEndReason.FAILED and permanent_failures.repeats(stream, job, run, ended)
+    if lost_cause is not None or repeats:
         state, why = JobState.FAILED, Reason.of(ReasonCode.FAILED_FOR_GOOD, cause=ended.detail)
     if state is JobState.COMPLETED:
         job.position = ended.position

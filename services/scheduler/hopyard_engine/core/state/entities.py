@@ -196,6 +196,8 @@ class Job:
     """The reason FAILED of its last failed run that was not its last attempt; None: there is none since the last new report."""
     unsaved: int = 0
     """Number of runs since the last progress that reached `until` and left no snapshot there."""
+    unable: set[str] = field(default_factory=set)
+    """Names of the nodes on which a run of it failed permanently (`Ended.permanent`)."""
     suspends: int = 0
     seconds: float = 0.0
     best: tuple[float, int] | None = None

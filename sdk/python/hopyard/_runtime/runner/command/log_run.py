@@ -21,7 +21,7 @@ from hopyard._runtime.criu.errors import DumpFailedError, DumpRefusedError, Proc
 from hopyard._runtime.job_log import LOG_POSITION, LogPosition
 from hopyard._runtime.runner import converters
 from hopyard._runtime.runner.boundary import Boundary
-from hopyard._runtime.runner.command.metrics import TrainingCommandError
+from hopyard._runtime.runner.command.metrics import TrainingCommandError, ends_with_permanent_error
 from hopyard._runtime.runner.command.process_backends import DumpableProcesses, PlainProcesses, ProgramProcesses
 from hopyard._runtime.runner.command.progress_sources import FileTail, Mailbox, OutputMetrics, ProgressSource, Reported
 from hopyard._runtime.runner.control import EndRun, Restate, RunPlan, Save, Train
@@ -323,7 +323,9 @@ class LoggedRun:
             says = f"the program was killed by signal {-code} ({name}); {self._source.last_lines()}"
             raise TrainingCommandError(says, user=-code in CRASHES)
         if code:
-            raise TrainingCommandError(f"the program ended with exit code {code}; {self._source.last_lines()}")
+            lines = self._source.last_lines()
+            permanent = ends_with_permanent_error(code, lines)
+            raise TrainingCommandError(f"the program ended with exit code {code}; {lines}", permanent=permanent)
         if missing := self._source.missing():
             raise TrainingCommandError(missing if self._mailbox is not None else f"the program ended, and {missing}")
         return resource_manager_pb2.RunEnded(

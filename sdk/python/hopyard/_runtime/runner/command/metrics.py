@@ -10,6 +10,9 @@ from typing import Final
 LONGEST_LINE: Final = 64 * 1024
 """Maximum bytes of a line that are examined; the rest is ignored."""
 
+_PERMANENT: Final = re.compile(r"(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError): ")
+"""The beginning of the line with which Python reports an ImportError or a SyntaxError that ends a program."""
+
 _KEPT_LINES: Final = 12
 _KEPT_CHARACTERS: Final = 300
 
@@ -20,14 +23,17 @@ class TrainingCommandError(Exception):
     Args:
         message: What happened, for the user.
         user: Whether the program itself caused the error.
+        permanent: Whether another run of the job on this node would fail in the same way.
 
     Attributes:
         user: The argument of this name.
+        permanent: The argument of this name.
     """
 
-    def __init__(self, message: str, *, user: bool = True) -> None:
+    def __init__(self, message: str, *, user: bool = True, permanent: bool = False) -> None:
         super().__init__(message)
         self.user = user
+        self.permanent = permanent
 
 
 class LineSplitter:
@@ -73,6 +79,19 @@ class LineSplitter:
         self.taken += self._partial_size
         self._partial_size = 0
         return [_text(partial)] if partial else []
+
+
+def ends_with_permanent_error(code: int, output: str) -> bool:
+    """Return whether a Python program ended with an ImportError or a SyntaxError, which another attempt would repeat.
+
+    Python then exits with code 1, and the last line of its output has the type of the exception. If the message of the exception has
+    several lines, or the program prints something after it, the result is False.
+
+    Args:
+        code: The exit code of the program.
+        output: The last lines of its output.
+    """
+    return code == 1 and _PERMANENT.match(output.rstrip().rpartition("\n")[2]) is not None
 
 
 def _last_drawn(line: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -20,6 +21,9 @@ from hopyard._runtime.runner.agent_connection import SPEAKER
 from hopyard._runtime.runner.command.metrics import TrainingCommandError
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
 from hopyard.v1 import application_pb2 as wire
+
+_PERMANENT: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
+"""Error numbers of an OSError that each further start of the same command would raise."""
 
 _OURS: Final = ("HOPYARD_AGENT", "HOPYARD_AGENT_PID", SPEAKER)
 
@@ -88,7 +92,8 @@ class PlainProcesses:
                 process_group=0,
             )
         except OSError as error:
-            raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: {error.strerror}") from error
+            says = f"{command[0]} cannot be started in {folder}: {error.strerror}"
+            raise TrainingCommandError(says, permanent=error.errno in _PERMANENT) from error
 
     def poll(self) -> int | None:
         """Return the exit code of the program, negative for a signal; None if it has not ended."""
@@ -162,7 +167,8 @@ class DumpableProcesses:
         place = str(self.folder) + folder.removeprefix(MOUNT) if folder.startswith(MOUNT) else folder
         program = os.path.join(place, command[0]) if "/" in command[0] else command[0]
         if not program.startswith(MOUNT) and shutil.which(program, path=environment.get("PATH")) is None:
-            raise TrainingCommandError(f"{command[0]} cannot be started in {folder}: there is no such program")
+            says = f"{command[0]} cannot be started in {folder}: there is no such program"
+            raise TrainingCommandError(says, permanent=True)
         self.job.start(command, folder, environment)
         return None
 

@@ -120,7 +120,7 @@ JOBS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.FAILED_FOR_GOOD: Sentence(
         "another attempt would fail too: {cause:reason}",
-        "The program fails on every node.",
+        "The program or this job fails on every node in a way that another attempt would repeat, such as a missing module.",
     ),
     Code.FAILED_TOO_OFTEN: Sentence(
         "failed {failures:d} times, {allowed:d} allowed: {cause:reason}",

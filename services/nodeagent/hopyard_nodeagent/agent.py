@@ -42,7 +42,7 @@ from hopyard_nodeagent.servicer import NodeAgentServicer
 from hopyard_nodeagent.session import SchedulerSession
 from hopyard_nodeagent.settings import AgentSettings
 from hopyard_nodeagent.snapshots.bulk_transfer import BulkSender
-from hopyard_nodeagent.snapshots.disk import Snapshots
+from hopyard_nodeagent.snapshots.disk import File, Snapshots
 from hopyard_nodeagent.snapshots.process_images import ProcessImages
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
 from hopyard_nodeagent.snapshots.store import BlobClient
@@ -81,7 +81,7 @@ class NodeAgent:
         idle = settings.transfer_idle_seconds
         self._access = ClusterAccess(settings.scheduler, settings.data)
         self._store = BlobClient(settings.appstat, self._access, idle_seconds=idle)
-        needs = SnapshotReferences(self._folders.needs)
+        needs = SnapshotReferences(self._folders.needs, self._folders.cluster)
         self._snapshots = Snapshots(
             self._folders.snapshots, self._store, needs, tickets=self._access, idle_seconds=idle
         )
@@ -306,8 +306,10 @@ class NodeAgent:
         """
         self._predictions.new_session()
         self._tickets.key = welcome.ticket_key
-        self._adopted = True
-        if welcome.cluster and welcome.cluster != self._folders.cluster:
+        adopt, self._adopted = self._settings.adopt and not self._adopted, True
+        if welcome.cluster and (adopt or welcome.cluster != self._folders.cluster):
+            # The snapshots come first: an agent that is killed between both is refused at its next start, and not trusted with them.
+            self._snapshots.belong_to(welcome.cluster, adopt=adopt)
             self._folders.belong_to(welcome.cluster)
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
@@ -340,23 +342,26 @@ class NodeAgent:
         return self._orders.unacknowledged()
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Send the scheduler a list of the unused snapshots.
+        """Send the scheduler a list of the unused snapshots, or of those that it names.
 
-        Unused means neither in use nor about to be uploaded or announced to the scheduler.
+        Unused means neither in use nor about to be uploaded or announced to the scheduler. Snapshots of another cluster are omitted.
 
         `wanted` is the scheduler's request: the minimum time in seconds without use, and whether to delete partial files, which an
-        interrupted transfer left. An error of reading the folder is logged, and nothing is sent.
+        interrupted transfer left; or the hashes of the snapshots. An error of reading the folder is logged, and nothing is sent.
         """
         if not self._background.stopping:
             self._background.start(self._inventory(wanted), name="inventory")
 
     async def _inventory(self, wanted: wire.ListNodeSnapshots) -> None:
         try:
-            idle = await self._snapshots.idle(wanted.older_than_seconds)
+            if wanted.sha256:
+                idle = await self._snapshots.named(wanted.sha256)
+            else:
+                idle = await self._snapshots.idle(wanted.older_than_seconds)
             partials = [one for one in idle if not one.sha256]
             inventory = wire.SnapshotInventory(
                 ticket=wanted.ticket,
-                files=[wire.SnapshotFile(sha256=one.sha256, size_bytes=one.size) for one in idle if one.sha256],
+                files=[self._described(one) for one in idle if one.sha256],
                 partials=len(partials),
                 partial_bytes=sum(one.size for one in partials),
             )
@@ -365,6 +370,14 @@ class NodeAgent:
                 await self._snapshots.remove_partials(partials)
         except (SnapshotFileError, OSError) as error:
             _log.warning("the scheduler asks what lies in the snapshot folder, which cannot be read: %s", error)
+
+    def _described(self, snapshot: File) -> wire.SnapshotFile:
+        return wire.SnapshotFile(
+            sha256=snapshot.sha256,
+            size_bytes=snapshot.size,
+            experiments=self._snapshots.experiments(snapshot.sha256),
+            unused_seconds=max(time.time() - snapshot.used_at, 0.0),
+        )
 
     def asked(self, question: wire.NodeQuestion) -> None:
         """Start to answer a question of the scheduler, and send the answer when it is known.

@@ -126,8 +126,8 @@ def command(
         bool,
         typer.Option(
             "--adopt",
-            help="Let --data, which belongs to another cluster, belong to the cluster of this scheduler. Snapshots that no experiment "
-            "of this cluster has are deleted.",
+            help="Let --data, which belongs to another cluster, belong to the cluster of this scheduler, with all snapshots in it. "
+            "Those that no experiment of this cluster has are deleted after `hopyard scheduler --keep-unknown`.",
         ),
     ] = False,
     gang_join_seconds: Annotated[

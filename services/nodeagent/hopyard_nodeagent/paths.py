@@ -13,17 +13,17 @@ from urllib.parse import quote
 from hopyard._common.private_files import FOLDER_MODE, make_private_folder, write_private
 from hopyard._net.server import FolderLock
 from hopyard._runtime.snapshot_folder import remove
+from hopyard._runtime.snapshot_record import CLUSTER_FILE, RECORDS
 from hopyard.policy.vocabulary import RunKey
 
 _LONGEST_NAME: Final = 120
-_CLUSTER: Final = "agent.cluster"
 
 
 class AgentFolders:
     """The data folder of an agent: locks it, and provides the paths of its files and subfolders.
 
         snapshots/<sha256>                  snapshots: folders of trainers, or packed files
-        needs/<sha256>.*                    which experiments need a snapshot, one file per pair
+        needs/<sha256>.*                    which experiments of which cluster took or need a snapshot, one file per pair
         bundles/<sha256>/                   unpacked code
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
         logs/jobs/<experiment>/<log>.cut    which part was cut out of the log
@@ -57,7 +57,7 @@ class AgentFolders:
         self._lock.take()
         try:
             self.home = _home(self.data / "agent.id")
-            self.cluster = _stored(self.data / _CLUSTER)
+            self.cluster = _stored(self.data / CLUSTER_FILE)
             self._make()
         except BaseException:
             self._lock.give_back()
@@ -65,7 +65,7 @@ class AgentFolders:
 
     def belong_to(self, cluster: str) -> None:
         """Record that this data folder belongs to a cluster from now on."""
-        write_private(self.data / _CLUSTER, cluster.encode("ascii", "replace"))
+        write_private(self.data / CLUSTER_FILE, cluster.encode("ascii", "replace"))
         self.cluster = cluster
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class AgentFolders:
 
     def _make(self) -> None:
         self.snapshots = self.data / "snapshots"
-        self.needs = self.data / "needs"
+        self.needs = self.data / RECORDS
         self.bundles = self.data / "bundles"
         self.logs = self.data / "logs"
         self.processes = self.data / "processes"

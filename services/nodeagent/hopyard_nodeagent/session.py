@@ -70,10 +70,10 @@ class SessionOwner(Protocol):
         """Cancel the question with this ticket (its id): the scheduler no longer needs the answer."""
 
     def inventory(self, wanted: wire.ListNodeSnapshots) -> None:
-        """Send a list of the unused snapshots by a call of `SchedulerSession.found`.
+        """Send a list of the unused snapshots, or of those that the request names, by a call of `SchedulerSession.found`.
 
-        Unused means neither in use nor about to be uploaded or announced to the scheduler. `wanted` is the
-        scheduler's request: the minimum time in seconds without use, and whether to delete partial files of interrupted transfers.
+        Unused means neither in use nor about to be uploaded or announced to the scheduler. `wanted` is the scheduler's request: the
+        minimum time in seconds without use, and whether to delete partial files of interrupted transfers; or hashes of snapshots.
         """
 
     def heartbeat(self) -> wire.AgentHeartbeat:

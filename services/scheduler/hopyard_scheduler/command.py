@@ -66,6 +66,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    keep_unknown: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Time for which a node keeps an unused snapshot that no experiment needs and of which the cluster has no record, such "
+            "as after an older database was restored: 1d to 3650d. hopyard gc deletes it at once.",
+        ),
+    ] = "7d",
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,11 +95,12 @@ def command(
     restrict_environment(check_patterns(pass_env or ()))
 
     async def main(stop: asyncio.Event) -> None:
-        from hopyard.spec.units import option_seconds  # The import is slow.
+        from hopyard.spec.units import KEEP_UNKNOWN, option_seconds  # The import is slow.
 
         check_times(lease, heartbeat)
         quota = _quota_of(store_quota)
         forget_seconds = option_seconds("--forget-lost", forget_lost)
+        grace_seconds = option_seconds("--keep-unknown", keep_unknown, allowed=KEEP_UNKNOWN)
         service = SchedulerService(
             appstat=appstat,
             hpgen=hpgen,
@@ -105,6 +114,7 @@ def command(
             policy_seconds=policy_time_limit,
             absence_seconds=policy_absence_limit,
             store_quota=quota,
+            grace_seconds=grace_seconds,
         )
         starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
         try:

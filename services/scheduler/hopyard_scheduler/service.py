@@ -55,8 +55,10 @@ from hopyard_scheduler.servicers.jobs import JobManagerServicer
 from hopyard_scheduler.servicers.policies import PolicyServicer
 from hopyard_scheduler.servicers.resource_manager import ResourceManagerServicer
 from hopyard_scheduler.storage.garbage_collection import GarbageCollector
+from hopyard_scheduler.storage.inventories import Inventories
 from hopyard_scheduler.storage.snapshot_deletion import SnapshotStore
 from hopyard_scheduler.storage.store_quota import StoreQuota
+from hopyard_scheduler.storage.unneeded_copies import DEFAULT_GRACE_SECONDS, UnneededCopies
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,6 +94,7 @@ class SchedulerService:
             the experiment is paused.
         store_quota: Maximum number of bytes in the store for the snapshots of all experiments; 0: no limit; None: the
             quota that AppStat has stored.
+        grace_seconds: Seconds without use after which a snapshot on a node is deleted of which the cluster has no record.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class SchedulerService:
         data_seconds: float = INTERVAL_SECONDS,
         absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
         store_quota: int | None = None,
+        grace_seconds: float = DEFAULT_GRACE_SECONDS,
     ) -> None:
         self._server = Server(
             "scheduler", host=host, port=port, data=data, insecure=insecure, request_bytes=REQUEST_BYTES
@@ -168,8 +172,12 @@ class SchedulerService:
         self._quota = StoreQuota(self._runtime, look, self._appstat_stub, self._commands.loaded)
         self._runtime.batched, self._runtime.leaves = self._quota.changed, self._quota.leaves
         look.warning = lambda: self._quota.warning
+        self._inventories = Inventories()
         self._garbage = GarbageCollector(
-            self._runtime, self._sessions, look, self._appstat_stub, self._background, self._quota
+            self._runtime, self._sessions, look, self._appstat_stub, self._inventories, self._quota
+        )
+        self._copies = UnneededCopies(
+            self._runtime, self._sessions, look, self._appstat_stub, self._inventories, self._background, grace_seconds
         )
         self._deletion = ExperimentDeletion(
             self._runtime,
@@ -177,12 +185,12 @@ class SchedulerService:
             self._appstat_stub,
             self._sessions,
             self._inspections,
-            self._garbage,
+            self._copies,
             self._quota,
             self._background,
         )
         self._importer = Importer(self._runtime, self._commands, self._appstat_stub)
-        self._carrier.on_unknown_snapshot = self._garbage.delete_unneeded
+        self._carrier.on_unknown_snapshot = self._copies.found
         self._add_servicers()
 
     def _add_servicers(self) -> None:
@@ -205,7 +213,12 @@ class SchedulerService:
                 Nodes(self._runtime, self._sessions, slots),
                 self._sessions,
                 SessionRequests(
-                    self._runtime, self._sessions, self._garbage, self._predictions, self._catalog, self._inspections
+                    self._runtime,
+                    self._sessions,
+                    self._inventories,
+                    self._predictions,
+                    self._catalog,
+                    self._inspections,
                 ),
                 self._tickets,
             ),
@@ -272,6 +285,7 @@ class SchedulerService:
         if self._given_quota is not None:
             await self._quota.set(self._given_quota)
         self._background.start(self._quota.run(), name="quota of the store")
+        self._background.start(self._copies.run(), name="unneeded copies")
         self._deletion.resume()
         address = await self._server.start()
         _LOG.info("scheduler epoch %d with %d live experiments on %s", epoch, len(self._runtime.core.streams), address)

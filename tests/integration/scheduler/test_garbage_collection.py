@@ -159,7 +159,7 @@ async def test_garbage_goes_while_an_experiment_runs_and_what_it_needs_stays(
         (garbage_collection.BUNDLES, "store"): (1, 23),
         (garbage_collection.UNOWNED, "store"): (1, 11),
         (garbage_collection.PARTIALS, "store"): (1, 4),
-        (garbage_collection.COPIES, "n"): (1, 8),
+        (garbage_collection.UNKNOWN, "n"): (1, 8),
         (garbage_collection.PARTIALS, "n"): (1, 3),
     }
 
@@ -248,10 +248,12 @@ async def test_a_finished_experiments_only_copy_outlives_a_restart_of_the_schedu
     await until(lambda: pieces.agent is not None and not pieces.agent._runs.all())
     assert pieces.scheduler is not None
     await pieces.scheduler.stop(1)
-    await pieces.start_scheduler()
-    await until(lambda: not stranger.exists())
-    assert pieces.local() == [snapshot.sha256]
-    assert counts(await client.collect_garbage(older_than=0)) == {}
+    again = await pieces.start_scheduler()
+    await until(lambda: bool(again._sessions.connected()))
+    await again._copies.examine_all()
+    assert pieces.local() == sorted([snapshot.sha256, stranger.name])  # The stranger stays for a grace.
+    assert counts(await client.collect_garbage(older_than=0)) == {(garbage_collection.UNKNOWN, "n"): (1, 8)}
+    await until(lambda: pieces.local() == [snapshot.sha256])
     assert (await client.download(created.id, to=tmp_path / "best")).sha256 == snapshot.sha256
 
 

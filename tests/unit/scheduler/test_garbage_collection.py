@@ -16,12 +16,13 @@ from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core import Core
 from hopyard_engine.core.events import StreamCreated
 from hopyard_scheduler.storage.garbage_collection import (
-    COPIES,
     PARTIALS,
+    UNKNOWN,
     GarbageCollector,
     GarbageReport,
-    SnapshotNeeds,
 )
+from hopyard_scheduler.storage.inventories import Inventories
+from hopyard_scheduler.storage.snapshot_needs import SnapshotNeeds
 from tests.unit.core.rig import settings
 
 pytestmark = pytest.mark.quick
@@ -110,23 +111,22 @@ class Lister:
 
     def __init__(self, inventory: pb.SnapshotInventory) -> None:
         self.inventory = inventory
-        self.collector: GarbageCollector | None = None
+        self.inventories = Inventories()
 
     def connected(self) -> list[Lister]:
         return [self]
 
     def send(self, message: pb.AgentSessionResponse) -> None:
-        assert self.collector is not None
         self.inventory.ticket = message.list_snapshots.ticket
-        self.collector.arrived(self.inventory)
+        self.inventories.arrived(self.inventory)
 
 
 async def collected(inventory: pb.SnapshotInventory) -> GarbageReport:
     """Return what a dry run reports if a node has this inventory."""
     empty, node = cast("Any", Empty()), Lister(inventory)
     runtime = cast("Any", SimpleNamespace(core=Core(), turn=asyncio.Lock()))
-    node.collector = GarbageCollector(runtime, cast("Any", node), empty, empty, cast("Any", None), empty)
-    return await node.collector.collect(dry_run=True)
+    collector = GarbageCollector(runtime, cast("Any", node), empty, empty, node.inventories, empty)
+    return await collector.collect(dry_run=True)
 
 
 def files(size: int, count: int = 2) -> list[pb.SnapshotFile]:
@@ -135,7 +135,7 @@ def files(size: int, count: int = 2) -> list[pb.SnapshotFile]:
 
 async def test_the_inventory_of_a_node_is_reported() -> None:
     report = await collected(pb.SnapshotInventory(files=files(MAX_COUNT), partials=1, partial_bytes=5))
-    assert report.found == {(PARTIALS, "n"): (1, 5), (COPIES, "n"): (2, 2 * MAX_COUNT)}
+    assert report.found == {(PARTIALS, "n"): (1, 5), (UNKNOWN, "n"): (2, 2 * MAX_COUNT)}
 
 
 @pytest.mark.parametrize(

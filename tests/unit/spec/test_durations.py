@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hopyard.errors import InvalidInput
-from hopyard.spec.units import option_seconds, seconds
+from hopyard.spec.units import KEEP_UNKNOWN, option_seconds, seconds
 
 pytestmark = pytest.mark.quick
 
@@ -29,3 +29,10 @@ def test_zero_is_a_duration_only_where_it_is_allowed() -> None:
     with pytest.raises(ValueError, match="needs a length of time above 0, found"):
         seconds("0s")
     assert option_seconds("--older-than", "0", zero=True) == option_seconds("--older-than", "0s", zero=True) == 0
+
+
+@pytest.mark.parametrize("given", ["23h", "3651d", "100"])
+def test_an_option_may_have_bounds(given: str) -> None:
+    assert option_seconds("--keep-unknown", "1d", allowed=KEEP_UNKNOWN) == 86400.0
+    with pytest.raises(InvalidInput, match=f"^--keep-unknown: allowed are 1d to 3650d, found {given}$"):
+        option_seconds("--keep-unknown", given, allowed=KEEP_UNKNOWN)

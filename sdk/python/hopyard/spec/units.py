@@ -33,21 +33,29 @@ def seconds(value: object, *, zero: bool = False) -> float:
     return total
 
 
-def option_seconds(option: str, given: str, *, zero: bool = False) -> float:
+KEEP_UNKNOWN: Final = ("1d", "3650d")
+"""The least and the largest value of the option --keep-unknown, the time for which nodes keep snapshots without a record."""
+
+
+def option_seconds(option: str, given: str, *, zero: bool = False, allowed: tuple[str, str] | None = None) -> float:
     """Return the seconds that an option of a command specifies, above 0.
 
     Args:
         option: Name of the option, for the error message.
         given: Its text: a number of seconds such as `90`, or a form that `seconds` reads, such as `1h30m`.
         zero: Whether 0 is allowed.
+        allowed: The least and the largest value, as texts that `seconds` reads; None: any.
 
     Raises:
-        InvalidInput: The text has another form, or is not above zero.
+        InvalidInput: The text has another form, or the time is not above zero or not allowed.
     """
     try:
-        return seconds(float(given) if given.replace(".", "", 1).isdecimal() else given, zero=zero)
+        found = seconds(float(given) if given.replace(".", "", 1).isdecimal() else given, zero=zero)
     except ValueError as error:
         raise InvalidInput(f"{option}: {error}") from error
+    if allowed is not None and not seconds(allowed[0]) <= found <= seconds(allowed[1]):
+        raise InvalidInput(f"{option}: allowed are {allowed[0]} to {allowed[1]}, found {given}")
+    return found
 
 
 _BYTES: Final = {

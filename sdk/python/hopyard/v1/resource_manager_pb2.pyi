@@ -1615,25 +1615,33 @@ class ListNodeSnapshots(google.protobuf.message.Message):
     TICKET_FIELD_NUMBER: builtins.int
     OLDER_THAN_SECONDS_FIELD_NUMBER: builtins.int
     DELETE_PARTIALS_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
     ticket: builtins.str
     older_than_seconds: builtins.float
     """Minimum seconds since a file was last written or used; younger ones are left out."""
     delete_partials: builtins.bool
     """True: delete unfinished files of that age."""
+    @property
+    def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """If not empty: list only these snapshots, whatever their age and use, and no unfinished files."""
+
     def __init__(
         self,
         *,
         ticket: builtins.str = ...,
         older_than_seconds: builtins.float = ...,
         delete_partials: builtins.bool = ...,
+        sha256: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["delete_partials", b"delete_partials", "older_than_seconds", b"older_than_seconds", "ticket", b"ticket"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delete_partials", b"delete_partials", "older_than_seconds", b"older_than_seconds", "sha256", b"sha256", "ticket", b"ticket"]) -> None: ...
 
 Global___ListNodeSnapshots: typing_extensions.TypeAlias = ListNodeSnapshots
 
 @typing.final
 class SnapshotInventory(google.protobuf.message.Message):
-    """The contents of a node's snapshot folder, without snapshots that are in use, being uploaded, or not announced yet."""
+    """The contents of a node's snapshot folder, without snapshots of another cluster. Without ListNodeSnapshots.sha256 also
+    without snapshots that are in use, being uploaded, or not announced yet.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1665,15 +1673,27 @@ class SnapshotFile(google.protobuf.message.Message):
 
     SHA256_FIELD_NUMBER: builtins.int
     SIZE_BYTES_FIELD_NUMBER: builtins.int
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    UNUSED_SECONDS_FIELD_NUMBER: builtins.int
     sha256: builtins.str
     size_bytes: builtins.int
+    unused_seconds: builtins.float
+    """Seconds since the file was last written or used."""
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The experiments (or groups) of this cluster that took or needed it on the node, according to its record there; empty:
+        it has no record.
+        """
+
     def __init__(
         self,
         *,
         sha256: builtins.str = ...,
         size_bytes: builtins.int = ...,
+        experiments: collections.abc.Iterable[builtins.str] | None = ...,
+        unused_seconds: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["sha256", b"sha256", "size_bytes", b"size_bytes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "sha256", b"sha256", "size_bytes", b"size_bytes", "unused_seconds", b"unused_seconds"]) -> None: ...
 
 Global___SnapshotFile: typing_extensions.TypeAlias = SnapshotFile
 

@@ -79,6 +79,7 @@ class Snapshots:
         self._store = store
         self._needs = needs or SnapshotReferences()
         self._needs.keep(path.name for path in folder.iterdir())
+        self.belong_to(self._needs.cluster, adopt=False)
         self._peers = Peers(tickets, idle_seconds=idle_seconds)
         self._disk = ThreadPoolExecutor(1, "disk")
         self._deletions: set[asyncio.Future[None]] = set()
@@ -98,9 +99,31 @@ class Snapshots:
         return self.folder / check_hash(sha256)
 
     def hashes(self) -> list[str]:
-        """Return the hashes of all snapshots in the folder, except those that will be deleted after their use."""
+        """Return the hashes of all snapshots of this cluster in the folder, except those that will be deleted after their use."""
         names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
-        return sorted(name for name in names if name not in self._unwanted)
+        return sorted(name for name in names if name not in self._unwanted and not self._needs.owner_elsewhere(name))
+
+    def belong_to(self, cluster: str, *, adopt: bool) -> None:
+        """Record that this folder belongs to a cluster, whose id is empty if it is unknown.
+
+        Snapshots that only another cluster took or needed are not announced and not deleted. They are named in the log. With `adopt`
+        they belong to this cluster from now on.
+
+        Raises:
+            OSError: A record cannot be written. Then the folder still belongs to its earlier cluster.
+        """
+        self._needs.belong_to(cluster, adopt=adopt)
+        names = (path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+        for other, count in Counter(filter(None, map(self._needs.owner_elsewhere, names))).items():
+            _log.warning(
+                "%d snapshots in %s belong to cluster %s, this agent to cluster %s: they are neither used nor deleted; start the agent "
+                "once with --adopt to let them belong to its cluster, or move them and their files in %s away",
+                count,
+                self.folder,
+                other,
+                cluster,
+                self._needs.folder,
+            )
 
     async def size_bytes(self) -> int:
         """Return the total size of the folder's entries in bytes."""
@@ -137,12 +160,25 @@ class Snapshots:
         return await asyncio.get_running_loop().run_in_executor(self._disk, self._files)
 
     async def idle(self, older_than_seconds: float) -> list[File]:
-        """Return the entries, including partial files, that may be deleted (not `busy`) and were not used recently.
+        """Return the entries, including partial files, that may be deleted and were not used recently.
+
+        Snapshots that are `busy` or belong to another cluster may not be deleted.
 
         Args:
             older_than_seconds: Minimum time in seconds since the last use; lower values than SETTLE_SECONDS (10) are raised to it.
         """
         return self._idle(await self.files(), older_than_seconds)
+
+    async def named(self, hashes: Iterable[str]) -> list[File]:
+        """Return the entries of these snapshots, in use or not, without missing ones and those of another cluster."""
+        wanted = set(hashes)
+        return [
+            one for one in await self.files() if one.sha256 in wanted and not self._needs.owner_elsewhere(one.sha256)
+        ]
+
+    def experiments(self, sha256: str) -> list[str]:
+        """Return the ids of the experiments of this cluster that took or needed a snapshot on this node, sorted."""
+        return sorted(self._needs.of(sha256))
 
     async def remove_partials(self, partials: Iterable[File]) -> None:
         """Delete these partial files, which `files` or `idle` returned. Missing ones are ignored."""
@@ -151,7 +187,12 @@ class Snapshots:
 
     def _idle(self, files: Iterable[File], older_than_seconds: float) -> list[File]:
         before = time.time() - max(older_than_seconds, SETTLE_SECONDS)
-        return [one for one in files if one.used_at <= before and not (one.sha256 and self.busy(one.sha256))]
+        old = (one for one in files if one.used_at <= before)
+        return [
+            one
+            for one in old
+            if not one.sha256 or not (self.busy(one.sha256) or self._needs.owner_elsewhere(one.sha256))
+        ]
 
     def _files(self) -> list[File]:
         """Return all entries of the folder; called in the disk thread.
@@ -200,7 +241,7 @@ class Snapshots:
         above = sum(one.size for one in files) - quota
         if above <= 0:
             return [], 0
-        candidates = [one for one in self._idle(files, 0.0) if one.sha256]
+        candidates = [one for one in self._idle(files, 0.0) if one.sha256 and not self._needs.elsewhere(one.sha256)]
         stored = await self._stored([one.sha256 for one in candidates])
         deleted = []
         for one in candidates:
@@ -227,11 +268,13 @@ class Snapshots:
         """Delete snapshots. Missing ones are ignored, and those in use are deleted after their use.
 
         A snapshot that a run took and has not announced yet is kept: equal states have equal hashes, and the scheduler does not know
-        yet that the snapshot was taken again.
+        yet that the snapshot was taken again. A snapshot that another cluster took, too, is kept for that cluster.
         """
         for sha256 in hashes:
             path = self.path(sha256)
-            if self.announcement_pending(sha256):
+            if self._needs.elsewhere(sha256):
+                self._needs.forget(sha256)
+            elif self.announcement_pending(sha256):
                 self._unwanted.discard(sha256)
             elif self._used[sha256]:
                 self._unwanted.add(sha256)

@@ -20,7 +20,7 @@ from hopyard_scheduler.converters import (
 from hopyard_scheduler.data.catalog import Catalog
 from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.runtime.runtime import Runtime
-from hopyard_scheduler.storage.garbage_collection import GarbageCollector
+from hopyard_scheduler.storage.inventories import Inventories
 
 
 class SessionRequests:
@@ -29,7 +29,7 @@ class SessionRequests:
     Args:
         runtime: Receives the events that follow from requests.
         sessions: Registers the sessions.
-        garbage: Receives the lists of the snapshots on the disks of nodes, to find those that nobody needs.
+        inventories: Receives the lists of the snapshots on the disks of nodes.
         predictions: Receives the answers of predictors.
         catalog: Queries a node for its data partitions again when the agent requests it.
         inspections: Receives the answers to path queries.
@@ -39,14 +39,14 @@ class SessionRequests:
         self,
         runtime: Runtime,
         sessions: Sessions,
-        garbage: GarbageCollector,
+        inventories: Inventories,
         predictions: PredictionDispatcher,
         catalog: Catalog,
         inspections: Inspections,
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
-        self._garbage = garbage
+        self._inventories = inventories
         self._predictions = predictions
         self._catalog = catalog
         self._inspections = inspections
@@ -67,11 +67,11 @@ class SessionRequests:
         hello = first.hello
         check_hello(hello)
         cluster = self._runtime.journal.cluster
-        if hello.cluster not in ("", cluster):  # Its snapshots are unknown here, and would be deleted.
+        if hello.cluster not in ("", cluster):  # Its snapshots are unknown here.
             raise Conflict(
                 f"the data folder of node {hello.node} belongs to cluster {hello.cluster}, and this scheduler serves cluster "
                 f"{cluster}; give the agent another data folder, or restore the database of its cluster, or start the agent once with "
-                "--adopt, after which its snapshots that no experiment of this cluster has are deleted"
+                "--adopt, after which its snapshots belong to this cluster"
             )
         if hello.epoch > self._runtime.journal.epoch:
             raise InvalidInput(
@@ -133,7 +133,7 @@ class SessionRequests:
                 if not self._inspections.answered(message.answer):
                     self._predictions.answered(message.answer)
             case "inventory":
-                self._garbage.arrived(message.inventory)
+                self._inventories.arrived(message.inventory)
             case "evicted":
                 hashes = tuple(message.evicted.sha256)
                 await self._runtime.submit(NodeEvicted(self._runtime.clock(), session.node, hashes))

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from hopyard_scheduler.agents.sessions import Sessions
     from hopyard_scheduler.experiments.commands import ExperimentCommands
     from hopyard_scheduler.runtime.runtime import Runtime
-    from hopyard_scheduler.storage.garbage_collection import GarbageCollector
     from hopyard_scheduler.storage.store_quota import StoreQuota
+    from hopyard_scheduler.storage.unneeded_copies import UnneededCopies
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ExperimentDeletion:
         stub: Client of AppStat.
         sessions: The agent sessions of nodes.
         nodes: Requests the sizes and the deletion of logs from nodes.
-        garbage: Deletes snapshots on nodes.
+        copies: Deletes snapshots on nodes.
         quota: Reads the contents of the store again after a deletion.
         background: Runs the tasks that delete blobs and logs; they continue if a client cancels its request.
     """
@@ -81,7 +81,7 @@ class ExperimentDeletion:
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         sessions: Sessions,
         nodes: Inspections,
-        garbage: GarbageCollector,
+        copies: UnneededCopies,
         quota: StoreQuota,
         background: Background,
     ) -> None:
@@ -90,7 +90,7 @@ class ExperimentDeletion:
         self._stub = stub
         self._sessions = sessions
         self._nodes = nodes
-        self._garbage = garbage
+        self._copies = copies
         self._quota = quota
         self._background = background
         self._under_way: set[asyncio.Task[list[experiment_pb2.DeletedExperiments]]] = set()
@@ -235,7 +235,7 @@ class ExperimentDeletion:
         self._quota.reread()
         for session in self._sessions.connected():
             for sha256 in (one for hashes in snapshots for one in hashes):
-                self._garbage.delete_unneeded(session.node, sha256)
+                self._copies.released(session.node, sha256)
         # A client that gives up must not interrupt them.
         ends = [self._background.start(self._finish(event), name=f"deletion of {event.stream}") for event in events]
         logs = [

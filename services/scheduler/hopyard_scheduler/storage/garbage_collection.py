@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,17 +20,18 @@ from typing import TYPE_CHECKING
 
 from hopyard._common.bounded_json import MAX_COUNT
 from hopyard.client.transfer.blobs import BUNDLE_OWNER
-from hopyard.errors import HopyardError
-from hopyard.policy.vocabulary import StreamId
-from hopyard.v1 import appstat_pb2, resource_manager_pb2
+from hopyard.v1 import appstat_pb2
+from hopyard_scheduler.storage.inventories import out_of_range
+from hopyard_scheduler.storage.snapshot_needs import SnapshotNeeds
+from hopyard_scheduler.storage.unneeded_copies import forget
 
 if TYPE_CHECKING:
-    from hopyard._net.server import Background
-    from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
+    from hopyard.v1 import appstat_pb2_grpc, resource_manager_pb2
     from hopyard_engine.core.actions.snapshots.store_quota import StoreUsage
-    from hopyard_scheduler.agents.sessions import Session, Sessions
+    from hopyard_scheduler.agents.sessions import Sessions
     from hopyard_scheduler.experiments.queries import ExperimentQueries
     from hopyard_scheduler.runtime.runtime import Runtime
+    from hopyard_scheduler.storage.inventories import Inventories
     from hopyard_scheduler.storage.store_quota import StoreQuota
 
 _LOG = logging.getLogger(__name__)
@@ -49,7 +49,6 @@ PARTIALS = "unfinished uploads and files"
 COPIES = "snapshots that no experiment holds"
 
 _AT_ONCE = 200
-_NODE_SECONDS = 10.0
 _SWEEP_SECONDS = 600.0
 
 
@@ -104,105 +103,6 @@ class GarbageReport:
             self.found[kind, place] = (before[0] + count, before[1] + size)
 
 
-class SnapshotNeeds:
-    """Answers which owner needs which blob, from the core's present state and the rows of finished experiments in AppStat.
-
-    Call `list_experiments` first, and `read` before questions about owners that may not be in the core. An owner is the id of a
-    stream.
-
-    Args:
-        runtime: Provides the core.
-        queries: Reads finished experiments.
-        for_others: True: snapshots that a finished experiment keeps only for reuse are treated as needed by it. False:
-            as not needed, so that they can be deleted.
-    """
-
-    def __init__(self, runtime: Runtime, queries: ExperimentQueries, *, for_others: bool = True) -> None:
-        self._runtime = runtime
-        self._queries = queries
-        self._for_others = for_others
-        self._finished: dict[str, set[str]] = {}
-        # By owner: the training time of snapshots kept only for reuse, by hash.
-        self._prices: dict[str, dict[str, float]] = {}
-        self.experiments: dict[str, list[str]] = {}  # By group, because groups own snapshots.
-        self.bundles: set[str] = set()
-
-    async def list_experiments(self) -> None:
-        """Read the ids of all experiments and the hashes of their code bundles."""
-        for found in await self._queries.show_all():
-            self.experiments.setdefault(found.group or found.id, []).append(found.id)
-            self.bundles.add(found.bundle)
-
-    async def read(self, experiments: Iterable[str]) -> None:
-        """Read the snapshots of those of the given owners that are not in the core.
-
-        It repeats until none is missing, because an experiment may leave the core during a read.
-
-        Args:
-            experiments: Ids of experiments and groups. Unknown ids are ignored.
-        """
-        known = [name for name in experiments if name in self.experiments]
-        while unread := [n for n in known if n not in self._runtime.core.streams and n not in self._finished]:
-            for name in unread:
-                jobs = [job for experiment in self.experiments[name] for job in await self._queries.jobs(experiment)]
-                self._note(name, jobs)
-
-    async def price(self, owner: str) -> dict[str, float]:
-        """Return, by hash, the seconds of training to reproduce each snapshot that an owner keeps only for reuse.
-
-        The result is empty if `list_experiments` did not find the owner.
-        """
-        if owner in self.experiments and owner not in self._prices:
-            jobs = [job for experiment in self.experiments[owner] for job in await self._queries.jobs(experiment)]
-            self._prices[owner] = _prices(jobs)
-        return self._prices.get(owner, {})
-
-    def releases_reusable(self, owner: str) -> bool:
-        """Return True if snapshots that an owner keeps only for reuse are treated as not needed, and so are deleted.
-
-        False also for an owner whose snapshots `read` has not read.
-        """
-        return not self._for_others and owner in self._finished
-
-    def _note(self, name: str, jobs: Sequence[experiment_pb2.Job]) -> None:
-        held = {snapshot.sha256 for job in jobs for snapshot in job.snapshots}
-        self._prices[name] = _prices(jobs)
-        self._finished[name] = held if self._for_others else held - self._prices[name].keys()
-
-    def has(self, owner: str, sha256: str) -> bool:
-        """Return True if an owner needs a blob.
-
-        Args:
-            owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles.
-                The
-                empty text is the owner of blobs that were stored without a named owner; it needs every blob.
-            sha256: The hash of the blob.
-        """
-        if owner == BUNDLE_OWNER:
-            return sha256 in self.bundles or self._code_of_one_in_the_core(sha256)
-        stream = self._runtime.core.streams.get(StreamId(owner))
-        if stream is not None:
-            return stream.snapshots.holds(sha256)
-        return owner == "" or sha256 in self._finished.get(owner, ())
-
-    def held(self, sha256: str) -> bool:
-        """Return True if a stream in the core or a finished experiment that `read` has read needs a snapshot.
-
-        Args:
-            sha256: The hash of the snapshot.
-        """
-        books = self._runtime.core.streams.values()
-        return any(stream.snapshots.holds(sha256) for stream in books) or any(
-            sha256 in held for held in self._finished.values()
-        )
-
-    def _code_of_one_in_the_core(self, sha256: str) -> bool:
-        streams = self._runtime.core.streams.values()
-        return any(
-            experiment.payload["bundle"] == sha256 for stream in streams for experiment in stream.experiments.values()
-        )
-
-
 class GarbageCollector:
     """Deletes blobs and files that no experiment needs.
 
@@ -211,7 +111,7 @@ class GarbageCollector:
         sessions: The agent sessions of nodes.
         queries: Reads finished experiments.
         stub: Client of AppStat.
-        background: Runs the deletion of unknown snapshots that nodes report when they connect.
+        inventories: Requests lists of the snapshots on nodes.
         quota: Provides the usage of the store.
     """
 
@@ -221,7 +121,7 @@ class GarbageCollector:
         sessions: Sessions,
         queries: ExperimentQueries,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
-        background: Background,
+        inventories: Inventories,
         quota: StoreQuota,
     ) -> None:
         self._runtime = runtime
@@ -229,10 +129,8 @@ class GarbageCollector:
         self._queries = queries
         self._quota = quota
         self._stub = stub
-        self._background = background
-        self._unknown: dict[str, list[str]] = {}
+        self._inventories = inventories
         self._one = asyncio.Lock()
-        self._asked: dict[str, asyncio.Future[resource_manager_pb2.SnapshotInventory]] = {}
 
     async def collect(
         self,
@@ -267,43 +165,6 @@ class GarbageCollector:
                 self._quota.reread()
             report.store = await self._quota.use()
             return report
-
-    def arrived(self, inventory: resource_manager_pb2.SnapshotInventory) -> None:
-        """Pass the snapshot inventory of a node to the collection that requested it. An inventory that none waits for is ignored."""
-        asked = self._asked.get(inventory.ticket)
-        if asked is not None and not asked.done():
-            asked.set_result(inventory)
-
-    def delete_unneeded(self, node: str, sha256: str) -> None:
-        """Schedule the deletion of a node's snapshot that no stream in the core has, unless a finished experiment needs it.
-
-        A finished experiment may need it, for example because a full store refused its upload.
-
-        Args:
-            node: The id of the node.
-            sha256: The hash of the snapshot.
-        """
-        if not self._unknown:
-            self._background.start(self._delete_unknown(), name="unknown snapshots")
-        self._unknown.setdefault(node, []).append(sha256)
-
-    async def _delete_unknown(self) -> None:
-        try:
-            needs = SnapshotNeeds(self._runtime, self._queries)
-            await needs.list_experiments()
-            await needs.read(needs.experiments)
-        except HopyardError as error:
-            _LOG.warning(
-                "unknown snapshots stay on their nodes, because finished experiments cannot be read: %s", error
-            )
-            self._unknown.clear()
-            return
-        async with self._runtime.turn:
-            unknown, self._unknown = self._unknown, {}
-            for node, hashes in unknown.items():
-                session = self._sessions.of(node)
-                if session is not None:
-                    _forget(session, [sha256 for sha256 in hashes if not needs.held(sha256)])
 
     # ------------------------------------------------------------------------------------------------------------- store
 
@@ -408,12 +269,13 @@ class GarbageCollector:
     # ------------------------------------------------------------------------------------------------------------- nodes
 
     async def _nodes(self, report: GarbageReport, needs: SnapshotNeeds, dry_run: bool, older_than: float) -> None:
-        asked = [self._ask(session, dry_run, older_than) for session in self._sessions.connected()]
-        for session, inventory in await asyncio.gather(*asked):
+        sessions = list(self._sessions.connected())
+        asked = [self._inventories.ask(one, older_than=older_than, delete_partials=not dry_run) for one in sessions]
+        for session, inventory in zip(sessions, await asyncio.gather(*asked), strict=True):
             if inventory is None:
                 report.notes.append(f"node {session.node} did not say what lies on its disk")
                 continue
-            if (found := _out_of_range(inventory)) is not None:
+            if (found := out_of_range(inventory)) is not None:
                 wrong = f"node {session.node} says that {found} bytes or files lie on its disk, so its list is ignored"
                 _LOG.warning("%s; allowed are 0 to %d, and together less than 2**63", wrong, MAX_COUNT)
                 report.notes.append(wrong)
@@ -426,25 +288,9 @@ class GarbageCollector:
                 await needs.read(needs.experiments if unknown else ())
                 unknown = [one for one in unknown if not needs.held(one.sha256)]
                 if not dry_run:
-                    _forget(session, [one.sha256 for one in unknown])
-            report.add(COPIES, session.node, len(unknown), sum(one.size_bytes for one in unknown))
-
-    async def _ask(
-        self, session: Session, dry_run: bool, older_than: float
-    ) -> tuple[Session, resource_manager_pb2.SnapshotInventory | None]:
-        ticket = uuid.uuid4().hex
-        answer = self._asked[ticket] = asyncio.get_running_loop().create_future()
-        wanted = resource_manager_pb2.ListNodeSnapshots(
-            ticket=ticket, older_than_seconds=older_than, delete_partials=not dry_run
-        )
-        session.send(resource_manager_pb2.AgentSessionResponse(list_snapshots=wanted))
-        try:
-            async with asyncio.timeout(_NODE_SECONDS):
-                return session, await answer
-        except TimeoutError:
-            return session, None
-        finally:
-            del self._asked[ticket]
+                    forget(session, [one.sha256 for one in unknown])
+            for kind, those in _by_kind(needs, unknown).items():
+                report.add(kind, session.node, len(those), sum(one.size_bytes for one in those))
 
     async def _idle(self, report: GarbageReport, needs: SnapshotNeeds, idle: Sequence[str]) -> None:
         if any(not needs.held(sha256) for sha256 in idle):
@@ -452,19 +298,15 @@ class GarbageCollector:
             report.unneeded = [sha256 for sha256 in idle if not needs.held(sha256)]
 
 
-def _prices(jobs: Iterable[experiment_pb2.Job]) -> dict[str, float]:
-    """Return, by hash, the seconds of training to reproduce each snapshot that the jobs keep only for reuse.
-
-    A snapshot that one of the jobs needs for itself too is omitted.
-    """
-    found: dict[str, float] = {}
-    own = set[str]()
-    for snapshot in (snapshot for job in jobs for snapshot in job.snapshots):
-        if not snapshot.for_others:
-            own.add(snapshot.sha256)
-        else:
-            found[snapshot.sha256] = min(snapshot.seconds_again, found.get(snapshot.sha256, snapshot.seconds_again))
-    return {sha256: seconds for sha256, seconds in found.items() if sha256 not in own}
+def _by_kind(
+    needs: SnapshotNeeds, files: Iterable[resource_manager_pb2.SnapshotFile]
+) -> dict[str, list[resource_manager_pb2.SnapshotFile]]:
+    """Return copies on a node by the kind of garbage: `COPIES` if all experiments that the node names are known, else `UNKNOWN`."""
+    found: dict[str, list[resource_manager_pb2.SnapshotFile]] = defaultdict(list)
+    for one in files:
+        known = one.experiments and all(name in needs.experiments for name in one.experiments)
+        found[COPIES if known else UNKNOWN].append(one)
+    return found
 
 
 async def _kind(needs: SnapshotNeeds, blob: appstat_pb2.BlobInfo) -> str:
@@ -473,17 +315,3 @@ async def _kind(needs: SnapshotNeeds, blob: appstat_pb2.BlobInfo) -> str:
     if any([blob.sha256 in await needs.price(owner) for owner in blob.owners]):
         return FOR_OTHERS
     return UNHELD if any(owner in needs.experiments for owner in blob.owners) else UNKNOWN
-
-
-def _out_of_range(inventory: resource_manager_pb2.SnapshotInventory) -> int | None:
-    """Return a number of an inventory that is negative or too large, or the sum of its sizes if it exceeds int64; else None."""
-    sizes = [one.size_bytes for one in inventory.files]
-    numbers = (inventory.partials, inventory.partial_bytes, *sizes)
-    found = next((one for one in numbers if not 0 <= one <= MAX_COUNT), None)
-    return sum(sizes) if found is None and sum(sizes) >= 2**63 else found
-
-
-def _forget(session: Session, hashes: Sequence[str]) -> None:
-    for start in range(0, len(hashes), _AT_ONCE):
-        forget = resource_manager_pb2.ForgetSnapshots(sha256=hashes[start : start + _AT_ONCE])
-        session.send(resource_manager_pb2.AgentSessionResponse(forget_snapshots=forget))

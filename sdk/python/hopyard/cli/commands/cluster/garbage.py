@@ -133,6 +133,8 @@ async def _ask(
 def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
     """Return the old files in the snapshot folders of a stopped cluster's node agents, whether an experiment needs them or not.
 
+    Snapshots of another cluster, which somebody has copied there, are omitted.
+
     Args:
         data: The data directory of the cluster.
         age: Minimum age of the files in seconds, inclusive.
@@ -141,13 +143,15 @@ def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
         Pairs of the agent's folder name and a file: snapshots, named by their SHA-256, and unfinished files, whose names begin
         with a dot.
     """
+    from hopyard._runtime.snapshot_record import belongs_elsewhere
+
     before = time.time() - age
     found = []
     for folder in sorted(data.glob("agent*/snapshots")):
         for path in sorted(folder.iterdir()):
             ours = _is_hash(path.name) or path.name.startswith(".")  # as in the agent's garbage collection
             with suppress(FileNotFoundError):
-                if ours and path.stat().st_mtime <= before:
+                if ours and path.stat().st_mtime <= before and not belongs_elsewhere(folder.parent, path.name):
                     found.append((folder.parent.name, path))
     return found
 

@@ -189,6 +189,7 @@ class ClusterServices:
         note: Called with a line of text about each crash and restart.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+        keep_unknown: Time for which nodes keep unused snapshots of which the cluster has no record, such as "7d"; None: the default.
         pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
             environment of this command, in addition to the usual ones.
         adopt: Whether the store and the agents' folders in the data directory belong to the cluster of its database from now on.
@@ -204,6 +205,7 @@ class ClusterServices:
         gpus: GpuOptions = AUTOMATIC,
         snapshot_quota: str | None = None,
         store_quota: str | None = None,
+        keep_unknown: str | None = None,
         pass_env: Sequence[str] = (),
         adopt: bool = False,
     ) -> None:
@@ -215,6 +217,7 @@ class ClusterServices:
         self._note = note
         self._snapshot_quota = snapshot_quota
         self._store_quota = store_quota
+        self._keep_unknown = keep_unknown
         self._pass_env = tuple(pass_env)
         self._adopt = adopt
         self._lock: DataLock | None = None
@@ -250,9 +253,10 @@ class ClusterServices:
         appstat = await self._start(self._service("appstat", [*data, *where, *adopt]), host=host)
         passed = [word for pattern in self._pass_env for word in ("--pass-env", pattern)]
         hpgen = await self._start(self._service("hpgen", [*data, *passed]))
-        quota = ["--store-quota", self._store_quota] if self._store_quota is not None else []
+        options = ["--store-quota", self._store_quota] if self._store_quota is not None else []
+        options += ["--keep-unknown", self._keep_unknown] if self._keep_unknown is not None else []
         scheduler = await self._start(
-            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *quota, *passed]),
+            self._service("scheduler", [*data, *where, "--appstat", appstat, "--hpgen", hpgen, *options, *passed]),
             port,
             host,
         )
@@ -340,6 +344,7 @@ def run_cluster(
     insecure: bool,
     snapshot_quota: str | None = None,
     store_quota: str | None = None,
+    keep_unknown: str | None = None,
     pass_env: Sequence[str] = (),
     adopt: bool = False,
 ) -> int:
@@ -355,6 +360,7 @@ def run_cluster(
         insecure: Whether to allow TCP without encryption.
         snapshot_quota: Quota of the snapshot folder of each agent, such as "50GiB"; None: no quota.
         store_quota: Quota of the snapshots in the store, such as "500GiB"; "none": no quota; None: unchanged.
+        keep_unknown: Time for which nodes keep unused snapshots of which the cluster has no record, such as "7d"; None: the default.
         pass_env: Patterns of names of environment variables that training, policies, generators and predictors get from the
             environment of this command, in addition to the usual ones.
         adopt: Whether the store and the agents' folders in the data directory belong to the cluster of its database from now on.
@@ -374,6 +380,7 @@ def run_cluster(
             note=say,
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
+            keep_unknown=keep_unknown,
             pass_env=pass_env,
             adopt=adopt,
         )

@@ -67,6 +67,16 @@ def up(
             show_default=False,
         ),
     ] = None,
+    keep_unknown: Annotated[
+        str | None,
+        typer.Option(
+            "--keep-unknown",
+            metavar="TIME",
+            help="Time for which a node keeps an unused snapshot that no experiment needs and of which the cluster has no record, "
+            "such as after an older database was restored: 1d to 3650d. [default: 7d]",
+            show_default=False,
+        ),
+    ] = None,
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,7 +92,7 @@ def up(
         typer.Option(
             "--adopt",
             help="Start although the database in --data was lost or exchanged: snapshots and code in --data belong to its cluster from "
-            "now on. What no experiment in the database needs is deleted.",
+            "now on. Snapshots that no experiment in the database needs are deleted after --keep-unknown.",
         ),
     ] = False,
     nodes: Annotated[str | None, typer.Option("--nodes", hidden=True)] = None,
@@ -107,7 +117,7 @@ def up(
     from hopyard._runtime.gpus import GpuOptions
     from hopyard.cli.commands.cluster.supervisor import run_cluster
     from hopyard.cli.errors import WrongUse
-    from hopyard.spec.units import size_bytes, size_or_none
+    from hopyard.spec.units import KEEP_UNKNOWN, option_seconds, size_bytes, size_or_none
 
     if nodes is not None:
         raise WrongUse(
@@ -124,6 +134,8 @@ def up(
                 read(given)
             except ValueError as error:
                 raise WrongUse(f"{option} {error}") from error
+    if keep_unknown is not None:
+        option_seconds("--keep-unknown", keep_unknown, allowed=KEEP_UNKNOWN)
     raise typer.Exit(
         run_cluster(
             data,
@@ -135,6 +147,7 @@ def up(
             insecure=insecure,
             snapshot_quota=snapshot_quota,
             store_quota=store_quota,
+            keep_unknown=keep_unknown,
             pass_env=check_patterns(pass_env or ()),
             adopt=adopt,
         )

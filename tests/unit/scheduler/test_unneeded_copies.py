@@ -1,0 +1,139 @@
+"""Tests of which copies of snapshots on nodes are deleted: those on record at once, others after a grace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hopyard.errors import DataLoss, Unavailable
+from hopyard.policy.vocabulary import StreamId
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
+from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_engine.core import Core
+from hopyard_engine.core.events import StreamCreated, StreamDeleted
+from hopyard_scheduler.storage.inventories import Inventories
+from hopyard_scheduler.storage.unneeded_copies import UnneededCopies
+from tests.unit.core.rig import settings
+
+pytestmark = pytest.mark.quick
+
+A, B, C, NEEDED = (letter * 64 for letter in "abcd")
+GRACE = 7 * 86400.0
+
+
+class Node:
+    """The session of a node with these snapshots. It answers requests for inventories, and records the orders to delete."""
+
+    node = "n"
+
+    def __init__(self, files: Sequence[pb.SnapshotFile]) -> None:
+        self.files = list(files)
+        self.inventories = Inventories()
+        self.deleted: list[str] = []
+
+    def connected(self) -> list[Node]:
+        return [self]
+
+    def of(self, node: str) -> Node | None:
+        return self if node == self.node else None
+
+    def send(self, message: pb.AgentSessionResponse) -> None:
+        if message.HasField("forget_snapshots"):
+            self.deleted += message.forget_snapshots.sha256
+            return
+        wanted = message.list_snapshots
+        files = [one for one in self.files if not wanted.sha256 or one.sha256 in wanted.sha256]
+        self.inventories.arrived(pb.SnapshotInventory(ticket=wanted.ticket, files=files))
+
+
+class Database:
+    """A finished experiment `over`, which needs one snapshot, and journals, which mention snapshots."""
+
+    def __init__(self, **journals: Sequence[str] | Exception) -> None:
+        self.journals = journals
+
+    async def show_all(self) -> list[experiment_pb2.Experiment]:
+        return [experiment_pb2.Experiment(id="over")]
+
+    async def jobs(self, name: str) -> list[experiment_pb2.Job]:
+        return [experiment_pb2.Job(experiment=name, id="1", snapshots=[common_pb2.Snapshot(sha256=NEEDED)])]
+
+    async def ReadJournal(
+        self, request: appstat_pb2.ReadJournalRequest
+    ) -> AsyncIterator[appstat_pb2.ReadJournalResponse]:
+        found = self.journals.get(request.stream, ())
+        if isinstance(found, Exception):
+            raise found
+        for sha256 in found:
+            payload = f'{{"body":{{"snapshot":{{"sha256":"{sha256}"}},"is":"SnapshotTaken"}}}}'.encode()
+            yield appstat_pb2.ReadJournalResponse(records=[appstat_pb2.JournalRecord(payload=payload)])
+
+
+def file(sha256: str, *experiments: str, unused: float = 60.0) -> pb.SnapshotFile:
+    return pb.SnapshotFile(sha256=sha256, size_bytes=10, experiments=experiments, unused_seconds=unused)
+
+
+async def examined(node: Node, database: Database, core: Core | None = None) -> list[str]:
+    """Return the snapshots that are deleted in an examination of a node."""
+    runtime = cast("Any", SimpleNamespace(core=core or Core(), turn=asyncio.Lock()))
+    base, nodes = cast("Any", database), cast("Any", node)
+    copies = UnneededCopies(runtime, nodes, base, base, node.inventories, cast("Any", None), GRACE)
+    await copies.examine_all()
+    return node.deleted
+
+
+async def test_what_the_journal_of_its_experiment_mentions_is_deleted_at_once() -> None:
+    node = Node([file(A, "over"), file(B, "over"), file(NEEDED, "over")])
+    assert await examined(node, Database(over=[A, NEEDED])) == [A]
+
+
+async def test_what_is_newer_than_the_database_or_of_an_unknown_experiment_or_without_a_record_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = [file(A, "over"), file(B, "newer"), file(C)]
+    node = Node(files)
+    with caplog.at_level(logging.WARNING):
+        assert await examined(node, Database(over=["e" * 64])) == []
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(
+        "node n has 3 snapshots (30 bytes) that no experiment needs and of which this cluster has no record"
+    )
+
+
+async def test_it_is_deleted_when_it_was_not_used_for_the_grace() -> None:
+    files = [file(A, "over", unused=GRACE), file(B, "newer", unused=GRACE + 1), file(C, unused=GRACE - 1)]
+    assert await examined(Node(files), Database()) == [A, B]
+
+
+async def test_what_is_needed_stays_however_long_it_was_not_used() -> None:
+    core = Core()
+    core.handle(StreamCreated(1.0, StreamId("live"), settings(), {"bundle": ""}))
+    core.streams[StreamId("live")].snapshots.holds = lambda sha256: sha256 == A  # type: ignore[method-assign]
+    files = [file(A, "live", unused=10 * GRACE), file(NEEDED, unused=10 * GRACE)]
+    assert await examined(Node(files), Database(live=[A]), core) == []
+
+
+async def test_all_experiments_that_the_node_names_must_know_it() -> None:
+    files = [file(A, "over", "newer"), file(B, "over", "other")]
+    assert await examined(Node(files), Database(over=[A, B], other=[B])) == [B]
+
+
+async def test_what_a_deleted_experiment_had_is_deleted_at_once() -> None:
+    core = Core()
+    core.handle(StreamDeleted(1.0, StreamId("gone"), ("gone",), (), "request"))
+    assert await examined(Node([file(A, "gone"), file(B, "gone", "newer")]), Database(), core) == [A]
+
+
+async def test_a_damaged_journal_is_no_record() -> None:
+    assert await examined(Node([file(A, "over")]), Database(over=DataLoss("record 7"))) == []
+
+
+async def test_nothing_is_deleted_while_the_database_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    assert await examined(Node([file(A, "over", unused=10 * GRACE)]), Database(over=Unavailable("no"))) == []
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.endswith("because AppStat cannot be read: no")

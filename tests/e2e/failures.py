@@ -38,6 +38,8 @@ TRAINER = textwrap.dedent(
             self.x = 0.0
 
         def setup(self, hyperparameters, changed):
+            if hyperparameters["fail"] == "import":
+                import missing_module
             if hyperparameters["fail"] == "setup":
                 raise ValueError("a bad setup")
 

@@ -113,6 +113,17 @@ def test_failures_of_the_users_code(cluster: Cluster, tmp_path: Path) -> None:
     assert curve(cluster.client.statistics(ended.id, good.id)) == alone(file.parent, good.hyperparameters, 6)
 
 
+def test_a_missing_module_is_not_tried_again(cluster: Cluster, tmp_path: Path) -> None:
+    ended, jobs = cluster.run(experiment(tmp_path / "lazy", ["import", "no"], stop={"max_failures": 3}))
+    found = {job.hyperparameters["fail"]: job for job in jobs}
+    lazy, good = found["import"], found["no"]
+    assert (lazy.state, lazy.attempt, lazy.failures) == (JobState.FAILED, 1, 1)
+    assert lazy.reason.startswith(
+        "another attempt would fail too: setup at position 0: ModuleNotFoundError: No module named"
+    )
+    assert (ended.state, good.state) == (ExperimentState.COMPLETED, JobState.COMPLETED)
+
+
 def test_an_iteration_that_hangs_is_ended_after_its_time_limit(cluster: Cluster, tmp_path: Path) -> None:
     """Show this in a separate experiment, because a short limit may end any iteration on a busy host."""
     seconds = scaled(5.0)

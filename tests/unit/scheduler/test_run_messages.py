@@ -66,3 +66,12 @@ def test_positions_out_of_range_end_the_run(field: str, message: Callable[[int],
 def test_sizes_out_of_range_end_the_run(field: str, message: Callable[[int], pb.RunMessage], wrong: int) -> None:
     assert failure_of(message(2**46)) == ""
     assert failure_of(message(wrong)) == f"{field}: found {wrong}, allowed is 0 to {2**46}"
+
+
+@pytest.mark.parametrize("user_code", [True, False])
+def test_only_a_failure_of_user_code_is_permanent(user_code: bool) -> None:
+    failure = common_pb2.FAILURE_CLASS_USER_CODE if user_code else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
+    ended = pb.RunEnded(reason=common_pb2.RUN_END_REASON_FAILED, failure=failure, permanent=True)
+    body = run_message_from_proto(pb.RunMessage(ended=ended), 1.0).body
+    assert isinstance(body, Ended)
+    assert (body.permanent, body.unable) == (user_code, False)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hopyard.errors import DataLoss, Unavailable
-from hopyard.policy.vocabulary import StreamId
+from hopyard.policy.vocabulary import ExperimentId, StreamId
 from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard.v1 import resource_manager_pb2 as pb
 from hopyard_engine.core import Core
@@ -125,7 +125,7 @@ async def test_all_experiments_that_the_node_names_must_know_it() -> None:
 
 async def test_what_a_deleted_experiment_had_is_deleted_at_once() -> None:
     core = Core()
-    core.handle(StreamDeleted(1.0, StreamId("gone"), ("gone",), (), "request"))
+    core.handle(StreamDeleted(1.0, StreamId("gone"), (ExperimentId("gone"),), (), "request"))
     assert await examined(Node([file(A, "gone"), file(B, "gone", "newer")]), Database(), core) == [A]
 
 

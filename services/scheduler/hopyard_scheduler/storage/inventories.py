@@ -40,7 +40,8 @@ class Inventories:
             hashes: List only these snapshots, whatever their age and use. Empty: all that are not in use.
         """
         ticket = uuid.uuid4().hex
-        answer = self._asked[ticket] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[resource_manager_pb2.SnapshotInventory] = asyncio.get_running_loop().create_future()
+        self._asked[ticket] = answer
         wanted = resource_manager_pb2.ListNodeSnapshots(
             ticket=ticket, older_than_seconds=older_than, delete_partials=delete_partials, sha256=hashes
         )

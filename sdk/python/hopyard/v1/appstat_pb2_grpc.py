@@ -232,21 +232,22 @@ class AppStatServiceServicer(object):
 
     def PutBlob(self, request_iterator, context):
         """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-        Idempotent: existing bytes are not written again.
+        Idempotent: existing bytes are not written again. A damaged blob is replaced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. The reader verifies the hash.
+        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
+        its last byte. The reader verifies the hash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HasBlobs(self, request, context):
-        """Returns which of the given blobs exist.
+        """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -543,14 +543,16 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     PutBlob: _AppStatServicePutBlobType
     """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-    Idempotent: existing bytes are not written again.
+    Idempotent: existing bytes are not written again. A damaged blob is replaced.
     """
 
     GetBlob: _AppStatServiceGetBlobType
-    """Streams the bytes of a blob. NOT_FOUND: there is no such blob. The reader verifies the hash."""
+    """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
+    its last byte. The reader verifies the hash.
+    """
 
     HasBlobs: _AppStatServiceHasBlobsType
-    """Returns which of the given blobs exist."""
+    """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist."""
 
     DeleteBlobs: _AppStatServiceDeleteBlobsType
     """Removes an owner from blobs, and deletes the blobs without any owner left. Unknown blobs count as deleted."""
@@ -768,7 +770,7 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.PutBlobResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.PutBlobResponse]]:
         """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-        Idempotent: existing bytes are not written again.
+        Idempotent: existing bytes are not written again. A damaged blob is replaced.
         """
 
     @abc.abstractmethod
@@ -777,7 +779,9 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.appstat_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.appstat_pb2.GetBlobResponse], collections.abc.AsyncIterator[hopyard.v1.appstat_pb2.GetBlobResponse]]:
-        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. The reader verifies the hash."""
+        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
+        its last byte. The reader verifies the hash.
+        """
 
     @abc.abstractmethod
     def HasBlobs(
@@ -785,7 +789,7 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.appstat_pb2.HasBlobsRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.HasBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.HasBlobsResponse]]:
-        """Returns which of the given blobs exist."""
+        """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist."""
 
     @abc.abstractmethod
     def DeleteBlobs(

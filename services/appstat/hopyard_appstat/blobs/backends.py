@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
-from hopyard.errors import Exhausted, InvalidInput, NotFound, Unavailable
+from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound, Unavailable
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Maximum size in bytes of a chunk of a blob, in uploads and downloads."""
@@ -48,6 +49,23 @@ class StoredObject:
     modified_at: float
 
 
+class BlobUnreadable(DataLoss):
+    """Raised if the bytes of a blob cannot be read, such as after an error of the disk. The blob is kept: the disk may recover."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Identifies the present bytes of a blob in a backend: they are unchanged as long as the stamp is.
+
+    Attributes:
+        size: Size in bytes.
+        version: Changes with each write, as far as the backend notices it.
+    """
+
+    size: int
+    version: tuple[int, ...] = ()
+
+
 def _close(opening: asyncio.Future[BufferedReader]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
@@ -65,9 +83,17 @@ class LocalBackend:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def size(self, sha256: str) -> int | None:
-        """Return the size of a blob in bytes; None: the blob is not stored."""
-        return await asyncio.to_thread(self._size, sha256)
+    @property
+    def checks_itself(self) -> bool:
+        """False: a file system returns damaged bytes."""
+        return False
+
+    async def stamp(self, sha256: str) -> Stamp | None:
+        """Return the stamp of a blob; None: the blob is not stored. A link or a device in its place is no blob.
+
+        The stamp does not change if bytes change below the file system.
+        """
+        return await asyncio.to_thread(self._stamp, sha256)
 
     async def adopt(self, sha256: str, file: Path) -> None:
         """Store a complete, verified and flushed file as the blob of a hash. If the blob is stored already, the file replaces it.
@@ -84,24 +110,30 @@ class LocalBackend:
 
         Raises:
             NotFound: The blob is not stored.
+            DataLoss: Something other than a file is in its place.
+            BlobUnreadable: The file cannot be read.
         """
-        opening = asyncio.ensure_future(asyncio.to_thread(self._path(sha256).open, "rb"))
+        opening = asyncio.ensure_future(asyncio.to_thread(_open_file, self._path(sha256)))
         try:
             file = await asyncio.shield(opening)
         except FileNotFoundError as error:
             raise NotFound(f"blob {sha256} is not in the store") from error
+        except OSError as error:
+            raise _unreadable(sha256, error) from error
         except asyncio.CancelledError:
             opening.add_done_callback(_close)  # The thread opens the file in spite of the cancellation.
             raise
         try:
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield chunk
+        except OSError as error:
+            raise _unreadable(sha256, error) from error
         finally:
             file.close()
 
     async def delete(self, sha256: str) -> None:
         """Delete a blob, if it is stored."""
-        await asyncio.to_thread(self._path(sha256).unlink, missing_ok=True)
+        await asyncio.to_thread(_remove, self._path(sha256))
 
     async def survey(self) -> list[StoredObject]:
         """Return all blobs in the folder, and incomplete files that an interrupted `adopt` left. Other files are ignored."""
@@ -126,15 +158,20 @@ class LocalBackend:
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
 
-    def _size(self, sha256: str) -> int | None:
+    def _stamp(self, sha256: str) -> Stamp | None:
         try:
-            return self._path(sha256).stat().st_size
-        except FileNotFoundError:
+            status = os.lstat(self._path(sha256))
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return Stamp(status.st_size, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
 
     def _adopt(self, sha256: str, file: Path) -> None:
         path = self._path(sha256)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            _remove(path)
         try:
             os.replace(file, path)
         except OSError as error:
@@ -146,6 +183,36 @@ class LocalBackend:
             os.fsync(folder)  # The new name must also survive a power failure.
         finally:
             os.close(folder)
+
+
+def _open_file(path: Path) -> BufferedReader:
+    """Open a regular file for reading, without following a link or waiting for a pipe.
+
+    Raises:
+        OSError: The file does not exist, or cannot be opened, or something else is in its place.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return os.fdopen(handle, "rb")
+
+
+def _unreadable(sha256: str, error: OSError) -> Exception:
+    """Return the error for a blob that could not be read."""
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return Exhausted(f"blob {sha256} cannot be read now: {error.strerror}")
+    if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
+        return DataLoss(f"blob {sha256} was damaged in the store: it is not a regular file")
+    return BlobUnreadable(f"blob {sha256} cannot be read from the store: {error.strerror or error}")
+
+
+def _remove(path: Path) -> None:
+    """Delete whatever is in the place of a blob, without following a link."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
+        shutil.rmtree(path)
 
 
 def _copy(file: Path, path: Path) -> None:
@@ -173,10 +240,15 @@ class ObjectBackend:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def size(self, sha256: str) -> int | None:
-        """Return the size of a blob in bytes; None: the blob is not stored."""
+    @property
+    def checks_itself(self) -> bool:
+        """True: object stores verify their objects."""
+        return True
+
+    async def stamp(self, sha256: str) -> Stamp | None:
+        """Return the stamp of a blob, which contains only its size; None: the blob is not stored."""
         try:
-            return (await obstore.head_async(self._store, _key(sha256)))["size"]
+            return Stamp((await obstore.head_async(self._store, _key(sha256)))["size"])
         except FileNotFoundError:
             return None
         except BaseError as error:

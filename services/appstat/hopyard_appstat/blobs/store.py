@@ -12,17 +12,28 @@ import logging
 import os
 import re
 import uuid
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from hopyard.errors import DataLoss, Exhausted, InvalidInput
-from hopyard_appstat.blobs.backends import CHUNK_BYTES, LocalBackend, StoredObject, object_backend
+from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
+from hopyard_appstat.blobs.backends import (
+    CHUNK_BYTES,
+    BlobUnreadable,
+    LocalBackend,
+    Stamp,
+    StoredObject,
+    object_backend,
+)
 
 _log = logging.getLogger(__name__)
 
 DEFAULT_MAX_BLOB_BYTES: Final = 64 * 1024**3
+
+_MOST_VERIFIED: Final = 100_000
+"""Maximum number of blobs whose stamps are kept, with about 400 bytes for each."""
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -41,8 +52,12 @@ def check_sha256(text: str) -> str:
 class Backend(Protocol):
     """The interface of backends, which store verified blobs. Callers have validated all hashes (`check_sha256`)."""
 
-    async def size(self, sha256: str) -> int | None:
-        """Return the size of a blob in bytes; None: the blob is not stored."""
+    @property
+    def checks_itself(self) -> bool:
+        """Whether the storage verifies what it stores, so that reading a blob only to verify it is not worth its cost."""
+
+    async def stamp(self, sha256: str) -> Stamp | None:
+        """Return the stamp of a blob; None: the blob is not stored."""
 
     async def adopt(self, sha256: str, file: Path) -> None:
         """Store a complete, verified and flushed file as the blob of a hash. If the blob is stored already, the file replaces it.
@@ -56,7 +71,12 @@ class Backend(Protocol):
         """
 
     def read(self, sha256: str) -> AsyncGenerator[bytes]:
-        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`. Raise `NotFound` if the blob is not stored."""
+        """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`.
+
+        Raises:
+            NotFound: The blob is not stored.
+            DataLoss: The blob is damaged, such as a link in its place.
+        """
 
     async def delete(self, sha256: str) -> None:
         """Delete a blob, if it is stored."""
@@ -82,6 +102,10 @@ class BlobStore:
         self._incoming = incoming
         self._max_bytes = max_bytes
         self._arriving: set[Path] = set()
+        self._verified: OrderedDict[str, Stamp] = OrderedDict()
+        """The stamps of blobs whose bytes were found to have their hash, the least recently verified first."""
+        self._replacing = asyncio.Lock()
+        """Held while a blob appears, and while a damaged one is deleted, so that no new copy is deleted in its place."""
 
     async def open(self) -> None:
         """Create the folder `incoming`, if it does not exist."""
@@ -121,12 +145,29 @@ class BlobStore:
 
     async def size(self, sha256: str) -> int | None:
         """Return the size of a blob in bytes; None: the blob is not stored. Raise `InvalidInput` if the hash is invalid."""
-        return await self._backend.size(check_sha256(sha256))
+        found = await self._backend.stamp(check_sha256(sha256))
+        return None if found is None else found.size
+
+    async def intact(self, sha256: str) -> int | None:
+        """Return the size of a blob in bytes after verifying it; None: the blob is not stored, or was damaged and is now deleted.
+
+        A blob is read once; then its stamp shows whether it has changed. Only `get` finds bytes that change below the file system.
+        In an object store, which verifies its objects itself, nothing is read.
+
+        Raises:
+            InvalidInput: The hash is invalid.
+        """
+        found = await self._backend.stamp(check_sha256(sha256))
+        if found is None or self._backend.checks_itself or self._verified.get(sha256) == found:
+            return None if found is None else found.size
+        with suppress(NotFound, DataLoss):
+            return sum([len(chunk) async for chunk in self.get(sha256)])
+        return None
 
     async def put(self, sha256: str, chunks: AsyncIterable[bytes]) -> int:
         """Store the bytes of a blob under their hash, and return their size in bytes.
 
-        If the blob is already stored, `chunks` is not read.
+        If the blob is already stored and intact, `chunks` is not read. A damaged blob is replaced.
 
         Args:
             sha256: The hash.
@@ -137,7 +178,7 @@ class BlobStore:
             DataLoss: The bytes have another hash; nothing is stored.
             Exhausted: The blob is larger than `max_bytes`, or the disk is full; nothing is stored.
         """
-        present = await self.size(sha256)
+        present = await self.intact(sha256)
         if present is not None:
             return present
         path = self._incoming / f"{sha256}.{uuid.uuid4().hex}"
@@ -146,7 +187,9 @@ class BlobStore:
             size, found = await self._receive(path, chunks)
             if found != sha256:
                 raise DataLoss(f"blob {sha256}: the {size} bytes received have the hash {found}; send it again")
-            await self._backend.adopt(sha256, path)
+            async with self._replacing:
+                await self._backend.adopt(sha256, path)
+                await self._remember(sha256)
         except OSError as error:
             raise Exhausted(f"blob {sha256} cannot be stored: {error.strerror or error}; make room") from error
         finally:
@@ -199,18 +242,39 @@ class BlobStore:
         Raises:
             InvalidInput: The hash is invalid.
             NotFound: The blob is not stored.
-            DataLoss: The bytes do not match the hash; raised after the last chunk. The blob is then deleted, so that a correct copy can
-                be stored.
+            DataLoss: The blob is no file, or its bytes do not match the hash; raised after the last chunk. The blob is then deleted, so
+                that a correct copy can be stored.
+            BlobUnreadable: The blob cannot be read; it is kept.
         """
         digest = hashlib.sha256()
-        async with aclosing(self._backend.read(check_sha256(sha256))) as chunks:
-            async for chunk in chunks:
-                digest.update(chunk)
-                yield chunk
-        if digest.hexdigest() != sha256:
-            _log.error("blob %s is damaged: its bytes have the hash %s; it is deleted", sha256, digest.hexdigest())
-            await self._backend.delete(sha256)
-            raise DataLoss(f"blob {sha256} was damaged in the store and is deleted; get or put another copy")
+        before = await self._backend.stamp(check_sha256(sha256))
+        try:
+            async with aclosing(self._backend.read(sha256)) as chunks:
+                async for chunk in chunks:
+                    digest.update(chunk)
+                    yield chunk
+            if digest.hexdigest() != sha256:
+                raise DataLoss(f"blob {sha256} was damaged in the store: its bytes have the hash {digest.hexdigest()}")
+        except BlobUnreadable:
+            raise
+        except DataLoss as error:
+            async with self._replacing:
+                self._verified.pop(sha256, None)
+                if await self._backend.stamp(sha256) == before:  # Otherwise it was replaced meanwhile.
+                    _log.error("%s; it is deleted", error)
+                    await self._backend.delete(sha256)
+            raise DataLoss(f"{error}; it is deleted: get or put another copy") from error
+        if before is not None and await self._backend.stamp(sha256) == before:
+            await self._remember(sha256)
+
+    async def _remember(self, sha256: str) -> None:
+        """Record that the present bytes of a blob have its hash."""
+        found = await self._backend.stamp(sha256)
+        if found is not None:
+            self._verified[sha256] = found
+            self._verified.move_to_end(sha256)
+            while len(self._verified) > _MOST_VERIFIED:
+                self._verified.popitem(last=False)
 
     async def delete(self, sha256: str) -> None:
         """Delete a blob, if it is stored. Raise `InvalidInput` if the hash is invalid."""

@@ -95,11 +95,16 @@ class OwnedBlobs:
     async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
         """Return those of the hashes whose blobs are stored. Make `owner` an owner of these blobs.
 
-        If `owner` is empty, no owner is added and nothing changes.
+        Blobs that get an owner are verified, because the caller will not send its copies; a damaged blob is deleted and not returned.
+        If `owner` is empty, no owner is added and nothing changes; a blob with another size than in the index is then not returned.
 
         Raises:
             InvalidInput: A hash is not 64 digits of lower-case hex.
         """
+        if owner:  # Without the lock, because reading large blobs takes long.
+            hashes = [one for one in hashes if await self._blobs.intact(one) is not None]
+        else:
+            hashes = await self._with_size(hashes)
         async with self._lock:
             sizes = {one: size for one in hashes if (size := await self._blobs.size(one)) is not None}
             if owner and sizes:
@@ -109,7 +114,13 @@ class OwnedBlobs:
     async def owned(self, hashes: Sequence[str], owner: str) -> list[str]:
         """Return those of the hashes whose blobs are stored and have the owner `owner`. Change nothing."""
         known = await self._store.owned_blobs(owner, tuple(hashes))
-        return [one for one in hashes if one in known and await self._blobs.size(one) is not None]
+        return await self._with_size([one for one in hashes if one in known])
+
+    async def _with_size(self, hashes: Sequence[str]) -> list[str]:
+        """Return those of the hashes whose blobs are stored and have the size that the index records, if it has them."""
+        recorded = await self._store.blob_sizes(tuple(hashes))
+        sizes = {one: await self._blobs.size(one) for one in hashes}
+        return [one for one, size in sizes.items() if size is not None and size == recorded.get(one, size)]
 
     async def delete(self, hashes: Sequence[str], owner: str, unwanted_seconds: float = 0.0) -> list[str]:
         """Remove an owner from blobs, delete the blobs that have no owner left, and return the hashes of the deleted ones.

@@ -235,6 +235,12 @@ def blobs_known(connection: Connection, hashes: tuple[str, ...]) -> set[str]:
     return set(connection.scalars(select(blobs.c.sha256).where(blobs.c.sha256.in_(hashes))))
 
 
+def blob_sizes(connection: Connection, hashes: tuple[str, ...]) -> dict[str, int]:
+    """Return the recorded sizes in bytes of those of the blobs that are in the index, by hash."""
+    rows = connection.execute(select(blobs.c.sha256, blobs.c.size_bytes).where(blobs.c.sha256.in_(hashes)))
+    return {row.sha256: row.size_bytes for row in rows}
+
+
 def blobs_owned(connection: Connection, owner: str, hashes: tuple[str, ...]) -> set[str]:
     """Return those of the hashes whose blobs have the owner `owner`, by the index."""
     mine = blob_owners.c.owner == owner, blob_owners.c.sha256.in_(hashes)

@@ -133,6 +133,10 @@ class StoreReader:
         """Return those of the hashes whose blobs are in the index."""
         return await self._read(queries.blobs_known, hashes)
 
+    async def blob_sizes(self, hashes: tuple[str, ...]) -> dict[str, int]:
+        """Return the recorded sizes in bytes of those of the blobs that are in the index, by hash."""
+        return await self._read(queries.blob_sizes, hashes)
+
     async def owned_blobs(self, owner: str, hashes: tuple[str, ...]) -> set[str]:
         """Return those of the hashes whose blobs have the owner `owner`, by the index."""
         return await self._read(queries.blobs_owned, owner, hashes)

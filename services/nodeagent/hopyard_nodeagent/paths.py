@@ -24,7 +24,8 @@ class AgentFolders:
 
         snapshots/<sha256>                  snapshots: folders of trainers, or packed files
         needs/<sha256>.*                    which experiments of which cluster took or need a snapshot, one file per pair
-        bundles/<sha256>/                   unpacked code
+        bundles/<sha256>.packed             code bundles
+        bundles/<sha256>/                   their unpacked files
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
         logs/jobs/<experiment>/<log>.cut    which part was cut out of the log
         logs/runners/<slot>.log             output of training processes between runs

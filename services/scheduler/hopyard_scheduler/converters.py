@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Final
 
@@ -100,7 +101,9 @@ def _count(path: str, found: int, most: int) -> int:
     return found
 
 
-def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) -> RunMessage:
+def run_message_from_proto(
+    message: resource_manager_pb2.RunMessage, at: float, addresses: Mapping[str, str]
+) -> RunMessage:
     """Convert a message of a run into an event.
 
     A message that cannot be converted becomes the end of the run as FAILED in user code, with the error as its cause: it has no body,
@@ -110,11 +113,12 @@ def run_message_from_proto(message: resource_manager_pb2.RunMessage, at: float) 
     Args:
         message: The message.
         at: The time of its arrival, for the event, in seconds since the Unix epoch.
+        addresses: The addresses of NodeAgentService by node, to find the nodes that a message names by their addresses.
     """
     run = message.run
     body: RunBody
     try:
-        body = _body_from_proto(message)
+        body = _body_from_proto(message, addresses)
     except InvalidInput as error:
         cause = Reason.of(ReasonCode.RUN_MESSAGE, message=str(error)[:MAX_MESSAGE])
         body = Ended(RunEndReason.FAILED, 0, user_code=True, cause=cause, fingerprint=fingerprint(str(error)))
@@ -153,7 +157,7 @@ def order_to_proto(order: ShipmentOrder) -> resource_manager_pb2.ShipmentOrder:
     )
 
 
-def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
+def _body_from_proto(message: resource_manager_pb2.RunMessage, addresses: Mapping[str, str]) -> RunBody:
     match message.WhichOneof("body"):
         case "started":
             started = message.started
@@ -170,22 +174,29 @@ def _body_from_proto(message: resource_manager_pb2.RunMessage) -> RunBody:
             stored = message.snapshot_stored
             return SnapshotStored(_position("snapshot_stored", stored.position), stored.sha256, stored.error)
         case "ended":
-            return _ended_from_proto(message.ended)
+            return _ended_from_proto(message.ended, addresses)
         case other:
             raise InvalidInput(f"run message {message.sequence} of job {message.run.job}: unknown body {other}")
 
 
-def _ended_from_proto(ended: resource_manager_pb2.RunEnded) -> Ended:
-    reason: RunEndReason = RUN_END_REASONS.from_proto(ended.reason, field="ended.reason")
-    snapshot = snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None
+def _ended_from_proto(ended: resource_manager_pb2.RunEnded, addresses: Mapping[str, str]) -> Ended:
     user_code = ended.failure == common_pb2.FAILURE_CLASS_USER_CODE
     message = ended.message[:MAX_MESSAGE]
-    cause = Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None
-    unable, permanent = ended.unable and user_code, ended.permanent and user_code
-    same = fingerprint(message) if user_code and message else ""
-    position = _position("ended", ended.position)
-    missing, finished = ended.snapshot_missing, ended.finished
-    return Ended(reason, position, snapshot, user_code, cause, missing, finished, unable, same, permanent)
+    asked = set(ended.snapshot_missing_at)
+    return Ended(
+        reason=RUN_END_REASONS.from_proto(ended.reason, field="ended.reason"),
+        position=_position("ended", ended.position),
+        snapshot=snapshot_from_proto(ended.snapshot) if ended.HasField("snapshot") else None,
+        user_code=user_code,
+        cause=Reason.of(ReasonCode.RUN_MESSAGE, message=message) if message else None,
+        snapshot_missing=ended.snapshot_missing,
+        finished=ended.finished,
+        unable=ended.unable and user_code,
+        fingerprint=fingerprint(message) if user_code and message else "",
+        permanent=ended.permanent and user_code,
+        code_missing=ended.code_missing,
+        missing_at=tuple(sorted(node for node, address in addresses.items() if address in asked)),
+    )
 
 
 def fingerprint(message: str) -> str:

@@ -134,13 +134,10 @@ async def test_a_damaged_image_is_not_restored_and_another_copy_is(cluster: Clus
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    second, third = RunKey(StreamId("e1"), "j1", 2, 0), RunKey(StreamId("e1"), "j1", 3, 0)
-    begin(cluster, second, SCRIPT, allowed=9, snapshot=snapshot)
-    ended = await cluster.scheduler.ended(second)
-    assert (ended.reason, ended.position) == (common_pb2.RUN_END_REASON_LOST, 2)
-    assert "load at position 2" in ended.message
-    begin(cluster, third, SCRIPT, until=4, allowed=4, snapshot=snapshot)
-    await cluster.scheduler.reported(third, 4)
+    second = RunKey(StreamId("e1"), "j1", 2, 0)
+    begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=snapshot)
+    await cluster.scheduler.reported(second, 4)
+    assert file.read_bytes() != bytes(data)
 
 
 async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Cluster) -> None:

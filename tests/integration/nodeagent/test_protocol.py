@@ -50,13 +50,16 @@ async def test_a_damaged_snapshot_is_nobodys_fault(cluster: Cluster) -> None:
     scheduler = cluster.scheduler
     start(cluster, KEY, until=1, completes=True)
     snapshot = (await scheduler.ended(KEY)).snapshot
+    await scheduler.until(lambda: any(message.HasField("snapshot_stored") for message in scheduler.received[KEY]))
+    del cluster.store.blobs[snapshot.sha256]
     file = cluster.folder / "a" / "snapshots" / snapshot.sha256
     file.chmod(0o600)
     file.write_bytes(file.read_bytes().replace(b"0.1", b"0.2"))
     start(cluster, AGAIN, snapshot=snapshot)
     ended = await scheduler.ended(AGAIN)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
-    assert "is damaged" in ended.message
+    assert ended.snapshot_missing
+    assert ended.message.startswith(f"snapshot {snapshot.sha256} cannot be got: store: ")
     assert scheduler.reports(AGAIN) == []
 
 

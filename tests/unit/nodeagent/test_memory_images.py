@@ -22,9 +22,9 @@ def linked(tmp_path: Path) -> Path:
     """A snapshot in memory, as the link in the snapshot folder."""
     (tmp_path / "memory").mkdir()
     (tmp_path / "snapshots").mkdir()
-    (tmp_path / "memory" / "packed").write_bytes(b"images")
+    (tmp_path / "memory" / "image.packed").write_bytes(b"images")
     path = tmp_path / "snapshots" / NAME
-    path.symlink_to(tmp_path / "memory" / "packed")
+    path.symlink_to(tmp_path / "memory" / "image.packed")
     return path
 
 

@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,15 +204,24 @@ async def test_a_process_that_cannot_be_started_is_refused_with_the_reason(
     assert not start.inherits
 
 
+def edit(code: Path) -> None:
+    (code / "train.py").chmod(0o600)
+    (code / "train.py").write_text("edited")
+
+
+@pytest.mark.parametrize("harm", [shutil.rmtree, edit, lambda code: (code / "random.py").touch()])
 @pytest.mark.parametrize("start", [""], indirect=True)
-async def test_a_process_whose_files_are_gone_gets_new_ones(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_whose_files_are_gone_or_changed_gets_new_ones(
+    start: Start, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], object]
+) -> None:
     monkeypatch.setattr(spawn, "PAUSE_SECONDS", 0.0)
     folders: list[Path] = []
 
     async def begin(*_: str, cwd: Path, **__: Any) -> Process:
         folders.append(cwd)
-        assert (cwd / "train.py").exists()
-        shutil.rmtree(cwd)
+        assert os.listdir(cwd) == ["train.py"]
+        assert (cwd / "train.py").read_text() != "edited"
+        harm(cwd)
         process = Process()
         process.end()
         return process

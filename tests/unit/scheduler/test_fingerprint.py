@@ -54,6 +54,6 @@ def test_only_failures_of_user_code_have_one(
     said = resource_manager_pb2.RunMessage(
         ended=resource_manager_pb2.RunEnded(reason=common_pb2.RUN_END_REASON_FAILED, failure=failure, message=message)
     )
-    ended = run_message_from_proto(said, 1.0).body
+    ended = run_message_from_proto(said, 1.0, {}).body
     assert isinstance(ended, Ended)
     assert bool(ended.fingerprint) is known

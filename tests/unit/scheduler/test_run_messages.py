@@ -30,7 +30,7 @@ def ended(position: int = 0, size: int = 0) -> pb.RunMessage:
 
 def failure_of(message: pb.RunMessage) -> str:
     """Return the cause of the failure that the message becomes; empty: it is valid."""
-    body = run_message_from_proto(message, 1.0).body
+    body = run_message_from_proto(message, 1.0, {}).body
     if not isinstance(body, Ended) or body.cause is None:
         return ""
     assert (body.reason, body.user_code) == (RunEndReason.FAILED, True)

@@ -17,10 +17,13 @@ import io
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -28,6 +31,7 @@ from typing import BinaryIO, Final
 import zstandard
 
 from hopyard._common.bounded_yaml import top_level_keys
+from hopyard._common.private_files import FOLDER_MODE
 from hopyard._runtime.untrusted.tar_members import DamagedArchive, RefusedArchive, members
 from hopyard._runtime.untrusted.zstd_frames import FREE_BYTES, MAX_RATIO, DecompressedStream
 
@@ -101,6 +105,21 @@ class Bundle:
     sha256: str
     data: bytes
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """A file of a bundle.
+
+    Attributes:
+        sha256: Hash of its content.
+        size: Size of its content in bytes.
+        executable: Whether it is executable.
+    """
+
+    sha256: str
+    size: int
+    executable: bool
 
 
 def pack(
@@ -252,31 +271,106 @@ def unpack(file: Path, folder: Path, sha256: str) -> None:
         sha256: Expected hash of the file's bytes.
 
     Raises:
-        BundleCorrupt: The bytes do not match the hash or are not an archive.
+        BundleCorrupt: The file is missing or unreadable, is a link, or its bytes do not match the hash or are not an archive.
         BundleError: A member is not a regular file or would be created outside the folder, or the bundle has more than 20,000
             members or 256 MiB of unpacked data, or is compressed more than 200 times.
         FileExistsError: `folder` exists.
     """
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists; a bundle is unpacked into a folder of its own")
-    with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
-        if found != sha256:
-            raise BundleCorrupt(f"{file} ({opened.tell()} bytes) has the hash {found}; expected {sha256}")
-        opened.seek(0)
+    with _verified(file, sha256) as archive:
         partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".partial"))
         try:
-            try:
-                _extract(DecompressedStream(opened, _MOST_UNPACKED_BYTES), partial)
-            except DamagedArchive as error:
-                raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
-            except RefusedArchive as error:
-                raise BundleError(f"{file} is no code bundle: {error}") from error
-            partial.chmod(0o700)
+            _extract(archive, partial)
+            partial.chmod(FOLDER_MODE)
             os.rename(partial, folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def recorded_files(file: Path, sha256: str) -> dict[str, BundleFile]:
+    """Verify a bundle and return its files by their paths.
+
+    Args:
+        file: Path of the bundle.
+        sha256: Expected hash of the file's bytes.
+
+    Raises:
+        BundleCorrupt, BundleError: As for `unpack`.
+    """
+    files: dict[str, BundleFile] = {}
+    with _verified(file, sha256) as archive:
+        for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
+            digest = hashlib.sha256()
+            for piece in member.content.pieces():
+                digest.update(piece)
+            files[member.name] = BundleFile(digest.hexdigest(), member.size, bool(member.executable))
+    return files
+
+
+def extract(file: Path, sha256: str, names: Collection[str], write: Callable[[str, Iterator[bytes]], None]) -> None:
+    """Verify a bundle and pass some of its files to a function.
+
+    Args:
+        file: Path of the bundle.
+        sha256: Expected hash of the file's bytes.
+        names: Paths of the files in the bundle.
+        write: Called with the path and the content of each of them.
+
+    Raises:
+        BundleCorrupt, BundleError: As for `unpack`.
+    """
+    with _verified(file, sha256) as archive:
+        for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
+            if member.name in names:
+                write(member.name, member.content.pieces())
+
+
+def file_mode(executable: bool) -> int:
+    """Return the mode of an unpacked file: read-only, because all runs of a node share it. A write then fails."""
+    return 0o500 if executable else 0o400
+
+
+@contextmanager
+def _verified(file: Path, sha256: str) -> Iterator[DecompressedStream]:
+    """Return a context with the decompressed archive of a bundle whose hash was verified.
+
+    Raises:
+        BundleCorrupt, BundleError: As for `unpack`; also from the statements in the context that read the archive.
+    """
+    with _opened(file) as opened:
+        try:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as error:
+            raise BundleCorrupt(f"{file} cannot be read: {error.strerror or error}") from error
+        if found != sha256:
+            raise BundleCorrupt(f"{file} ({opened.tell()} bytes) has the hash {found}; expected {sha256}")
+        opened.seek(0)
+        try:
+            yield DecompressedStream(opened, _MOST_UNPACKED_BYTES)
+        except DamagedArchive as error:
+            raise BundleCorrupt(f"{file} is no code bundle: {error}") from error
+        except RefusedArchive as error:
+            raise BundleError(f"{file} is no code bundle: {error}") from error
+
+
+def _opened(file: Path) -> BufferedReader:
+    """Open a bundle for reading, without following a link or waiting for a pipe.
+
+    Raises:
+        BundleCorrupt: It is missing, is no regular file, or cannot be opened.
+    """
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        raise BundleCorrupt(f"{file} cannot be opened: {error.strerror or error}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BundleCorrupt(f"{file} is not a regular file")
+    return os.fdopen(handle, "rb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +534,7 @@ def _extract(archive: DecompressedStream, target: Path) -> None:
     for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
         path = target.joinpath(*member.name.split("/"))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(path.parent, target)
             # Mode "x" neither follows a link nor replaces a file that an earlier member created.
             with path.open("xb") as out:
                 out.writelines(member.content.pieces())
@@ -450,5 +544,11 @@ def _extract(archive: DecompressedStream, target: Path) -> None:
             if error.errno != errno.ENAMETOOLONG:
                 raise
             raise BundleError(f"member {member.name!r:.200} has a name that is too long for this host") from error
-        # Read-only, because all runs of the node share the file: a write fails instead of changing it.
-        path.chmod(0o500 if member.executable else 0o400)
+        path.chmod(file_mode(bool(member.executable)))
+
+
+def _make_folders(folder: Path, top: Path) -> None:
+    """Create a folder below `top` and the folders in which it is, private ones; existing folders are kept."""
+    if folder != top and not folder.is_dir():
+        _make_folders(folder.parent, top)
+        folder.mkdir(FOLDER_MODE)

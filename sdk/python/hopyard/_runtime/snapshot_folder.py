@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -220,11 +221,19 @@ def remove(snapshot: Path) -> None:
 
 def size_of(snapshot: Path) -> int:
     """Return the size in bytes of a snapshot's file, or of all files in its folder; 0 if it does not exist."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return sum(path.stat().st_size for _, path in walk(snapshot) if path.is_file())
     with suppress(FileNotFoundError):
-        return snapshot.stat().st_size
-    return 0
+        status = os.lstat(snapshot)
+        if stat.S_ISLNK(status.st_mode):
+            return snapshot.stat().st_size
+        if not stat.S_ISDIR(status.st_mode):
+            return status.st_size
+    size = 0
+    for place, _, names in os.walk(snapshot):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(place, name))
+                size += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return size
 
 
 def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = False) -> Path:
@@ -239,13 +248,19 @@ def loadable(snapshot: Path, sha256: str, folder: Path, *, verified: bool = Fals
         verified: Skip the verification, because the caller has just verified the hash.
 
     Raises:
-        SnapshotCorruptError: The bytes do not match the hash.
+        SnapshotCorruptError: The bytes do not match the hash, or the folder contains a link or a device.
         SnapshotRefusedError, OSError: As for `snapshot_file.unpack`.
     """
     if not snapshot.is_dir():
         unpack(snapshot, folder, sha256, durable=False, verified=verified)
         return folder
-    if not verified and (found := hash_folder(snapshot)).sha256 != sha256:
+    if verified:
+        return snapshot
+    try:
+        found = hash_folder(snapshot)
+    except SnapshotRefusedError as error:  # It was accepted when it was taken, so it has changed since.
+        raise SnapshotCorruptError(str(error)) from error
+    if found.sha256 != sha256:
         raise SnapshotCorruptError(f"{snapshot} ({found.size} bytes) has the hash {found.sha256}; expected {sha256}")
     return snapshot
 

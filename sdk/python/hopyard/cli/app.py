@@ -45,7 +45,7 @@ MODULES: Final = {
     "inspect.results": ("results",),
     "inspect.trace": ("trace",),
     "inspect.files": ("logs", "download"),
-    "experiments.actions": ("pause", "stop", "extend", "retry", "wait"),
+    "experiments.actions": ("pause", "stop", "extend", "retry", "resend", "wait"),
     "experiments.settings": ("set",),
     "experiments.removal": ("rm",),
     "experiments.export_import": ("export", "import"),

@@ -17,6 +17,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "new generate": "hopyard init SCRIPT",
     "continue unpause unsuspend": "hopyard resume",
     "restart rerun": "hopyard resume, hopyard retry",
+    "reupload upload send push": "hopyard resend",
     "suspend hold interrupt": "hopyard pause",
     "kill cancel abort terminate end": "hopyard stop",
     "delete remove del destroy": "hopyard rm",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 30.0
 """Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
 
-_NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE])
+_NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING])
 """Reasons for which the engine pauses an experiment until a person has examined it."""
 
 _PAGE: Final = 1000

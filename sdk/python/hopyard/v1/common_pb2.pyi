@@ -240,6 +240,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The engine could not take an event; the stream is quarantined."""
     REASON_CODE_JOURNAL_UNREADABLE: _ReasonCode.ValueType  # 15
     """The scheduler restarted and could not replay the journal."""
+    REASON_CODE_CODE_MISSING: _ReasonCode.ValueType  # 290
+    """No undamaged copy of the experiment's code is left, so the experiment is paused."""
     REASON_CODE_LEAVING_RUNS: _ReasonCode.ValueType  # 16
     """The experiment is pausing or ending, and has runs."""
     REASON_CODE_LEAVING_SNAPSHOTS: _ReasonCode.ValueType  # 17
@@ -290,6 +292,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """A forked job has lost what it starts from."""
     REASON_CODE_SNAPSHOT_LOST: _ReasonCode.ValueType  # 40
     """The last snapshot of a waiting job is gone."""
+    REASON_CODE_SNAPSHOT_UNUSABLE: _ReasonCode.ValueType  # 291
+    """The snapshot of a job is damaged or missing everywhere, so the job goes back."""
     REASON_CODE_ANSWERED: _ReasonCode.ValueType  # 41
     """The results of another job complete the job."""
     REASON_CODE_ANSWERED_FROM_EARLIER: _ReasonCode.ValueType  # 42
@@ -704,6 +708,8 @@ REASON_CODE_ENGINE_ERROR: ReasonCode.ValueType  # 14
 """The engine could not take an event; the stream is quarantined."""
 REASON_CODE_JOURNAL_UNREADABLE: ReasonCode.ValueType  # 15
 """The scheduler restarted and could not replay the journal."""
+REASON_CODE_CODE_MISSING: ReasonCode.ValueType  # 290
+"""No undamaged copy of the experiment's code is left, so the experiment is paused."""
 REASON_CODE_LEAVING_RUNS: ReasonCode.ValueType  # 16
 """The experiment is pausing or ending, and has runs."""
 REASON_CODE_LEAVING_SNAPSHOTS: ReasonCode.ValueType  # 17
@@ -754,6 +760,8 @@ REASON_CODE_ORIGIN_LOST: ReasonCode.ValueType  # 39
 """A forked job has lost what it starts from."""
 REASON_CODE_SNAPSHOT_LOST: ReasonCode.ValueType  # 40
 """The last snapshot of a waiting job is gone."""
+REASON_CODE_SNAPSHOT_UNUSABLE: ReasonCode.ValueType  # 291
+"""The snapshot of a job is damaged or missing everywhere, so the job goes back."""
 REASON_CODE_ANSWERED: ReasonCode.ValueType  # 41
 """The results of another job complete the job."""
 REASON_CODE_ANSWERED_FROM_EARLIER: ReasonCode.ValueType  # 42

@@ -1133,6 +1133,8 @@ class RunEnded(google.protobuf.message.Message):
     FINISHED_FIELD_NUMBER: builtins.int
     UNABLE_FIELD_NUMBER: builtins.int
     PERMANENT_FIELD_NUMBER: builtins.int
+    CODE_MISSING_FIELD_NUMBER: builtins.int
+    SNAPSHOT_MISSING_AT_FIELD_NUMBER: builtins.int
     reason: hopyard.v1.common_pb2.RunEndReason.ValueType
     position: builtins.int
     """The position of the run."""
@@ -1154,9 +1156,17 @@ class RunEnded(google.protobuf.message.Message):
     """Only for failures of the user's code: true if another run of this job on this node would fail in the same way, such as
     when a module that it imports is missing. A job that has only such nodes fails at once, without another attempt.
     """
+    code_missing: builtins.bool
+    """True if the run was lost because neither this node nor the store has an undamaged copy of the code. The experiment is
+    paused until somebody sends the code again.
+    """
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:
         """The snapshot taken at the end; unset: none."""
+
+    @property
+    def snapshot_missing_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """With snapshot_missing: the `snapshot_peers` of the start that were asked, and do not have an undamaged copy either."""
 
     def __init__(
         self,
@@ -1170,9 +1180,11 @@ class RunEnded(google.protobuf.message.Message):
         finished: builtins.bool = ...,
         unable: builtins.bool = ...,
         permanent: builtins.bool = ...,
+        code_missing: builtins.bool = ...,
+        snapshot_missing_at: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["snapshot", b"snapshot"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["failure", b"failure", "finished", b"finished", "message", b"message", "permanent", b"permanent", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing", "unable", b"unable"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["code_missing", b"code_missing", "failure", b"failure", "finished", b"finished", "message", b"message", "permanent", b"permanent", "position", b"position", "reason", b"reason", "snapshot", b"snapshot", "snapshot_missing", b"snapshot_missing", "snapshot_missing_at", b"snapshot_missing_at", "unable", b"unable"]) -> None: ...
 
 Global___RunEnded: typing_extensions.TypeAlias = RunEnded
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from hopyard._net.server import Background
+from hopyard._runtime.bundle import BundleError
 from hopyard.errors import HopyardError
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.predictions.process import MAX_ANSWER_BYTES, PredictorFailed, PredictorKey
@@ -177,7 +178,7 @@ class PredictionQueue:
             key = PredictorKey(wanted.name, wanted.parameters_json or "{}", folder, wanted.memory_bytes)
             process = await self._process(key)
             said = await process.ask(question.payload_json.encode(), question.timeout_seconds or _NO_LIMIT)
-        except (PredictorFailed, HopyardError, OSError) as error:
+        except (PredictorFailed, BundleError, HopyardError, OSError) as error:
             return wire.NodeAnswer(ticket=question.ticket, error=str(error)[:_MOST_ERROR])
         self._idle.append((process, self._clock()))
         if "error" in said:

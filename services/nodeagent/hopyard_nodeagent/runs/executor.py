@@ -25,7 +25,7 @@ from hopyard._runtime.runner.watchdog import EXIT_GANG_BROKEN, EXIT_HUNG
 from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
-from hopyard_nodeagent.bundles import Bundles
+from hopyard_nodeagent.bundles import Bundles, CodeMissing
 from hopyard_nodeagent.cluster_access import TicketSource
 from hopyard_nodeagent.data.partitions import NodePartitions
 from hopyard_nodeagent.paths import AgentFolders
@@ -105,7 +105,7 @@ class Executor:
             async with slot.lock:
                 try:
                     with self._log_limiter.limited(log, run.start.program, scratch / LOG_POSITION):
-                        return await self._execute(run, slot, heard)
+                        return await self._execute_or_heal(run, slot, heard)
                 finally:
                     self._slots.released(slot)
                     self._delete(scratch)
@@ -119,7 +119,9 @@ class Executor:
         except _NothingReported as error:
             return run.failed(_with_last_lines(str(error), log, log_began))
         except SnapshotMissing as error:
-            return run.lost(str(error), snapshot_missing=True)
+            return run.lost(str(error), snapshot_missing=True, missing_at=error.missing_at)
+        except CodeMissing as error:
+            return run.lost(str(error), code_missing=True)
         except (ProgramRefused, BundleError, LimitExceeded) as error:
             return run.failed(str(error), unable=isinstance(error, NodeUnable))
         except (HopyardError, CriuUnavailableError, OSError) as error:
@@ -127,6 +129,31 @@ class Executor:
         except Exception as error:  # noqa: BLE001 (an error of one run must not end the agent and other runs)
             _log.exception("%s: a bug in the agent", run.key)
             return run.lost(f"a bug in the node agent: {error!r}")
+
+    async def _execute_or_heal(self, run: NodeRun, slot: AgentSlot, heard: Sink) -> resource_manager_pb2.RunEnded:
+        """Execute a run. If it fails because its snapshot is damaged on this disk, fetch another copy and execute it again.
+
+        That is not possible if the process has reported or got a command. The run is then lost, and the next attempt fetches a copy.
+        A damaged snapshot is a failure of the infrastructure, also if the program was the first to notice it.
+        """
+        error: RunnerDied | _NothingReported | None = None
+        ended = None
+        try:
+            ended = await self._execute(run, slot, heard)
+            if ended.reason not in (common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED):
+                return ended
+        except (RunnerDied, _NothingReported) as raised:
+            error = raised
+        sha256 = run.start.snapshot.sha256
+        if run.start.HasField("snapshot") and not await self._snapshots.intact(sha256):
+            if run.reported or run.commanded:
+                return run.lost(f"snapshot {sha256} was damaged on this disk")
+            await asyncio.to_thread(shutil.rmtree, self._folders.scratch(run.key), ignore_errors=True)
+            return await self._execute(run, slot, heard)
+        if ended is None:
+            assert error is not None
+            raise error
+        return ended
 
     def _delete(self, scratch: Path) -> None:
         """Delete a run's temporary folder in the background, so that neither the end of the run nor the next run waits for it."""
@@ -171,8 +198,6 @@ class Executor:
             ended = await _made(run, runner, message, heard, fetching)
             if ended.HasField("snapshot"):
                 ended.snapshot.CopyFrom(run.located(ended.snapshot))
-        if ended.reason == common_pb2.RUN_END_REASON_LOST and snapshot_file:
-            await self._snapshots.discard_if_corrupt(run.start.snapshot.sha256)
         if script and ended.finished:
             if not (run.reported or snapshot_file):
                 raise _NothingReported(NOTHING_REPORTED)

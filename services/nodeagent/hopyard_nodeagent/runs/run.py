@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from hopyard._common.bounded_json import MAX_COUNT
@@ -114,6 +114,8 @@ class NodeRun:
         """Whether its process has announced that it trains."""
         self.reported = False
         """Whether its process has sent a report."""
+        self.commanded = False
+        """Whether a command was sent to its process."""
         self.position = start.snapshot.position if start.HasField("snapshot") else 0
         self.task: asyncio.Task[None] | None = None
         self.killed: resource_manager_pb2.RunEnded | None = None
@@ -150,6 +152,7 @@ class NodeRun:
 
     def tell(self, command: wire.AttachResponse) -> None:
         """Send a command to the process of the run. If the process does not exist yet, send it when it does."""
+        self.commanded |= not command.HasField("snapshot_arrival")
         if self._runner is None:
             self._commands.append(command)
         else:
@@ -292,12 +295,21 @@ class NodeRun:
         found.stored = False
         return found
 
-    def lost(self, message: str, *, snapshot_missing: bool = False) -> resource_manager_pb2.RunEnded:
+    def lost(
+        self,
+        message: str,
+        *,
+        snapshot_missing: bool = False,
+        missing_at: Iterable[str] = (),
+        code_missing: bool = False,
+    ) -> resource_manager_pb2.RunEnded:
         """Return an end of the run with the reason LOST, which the infrastructure caused: the job resumes from its last snapshot.
 
         Args:
             message: The cause, for people.
             snapshot_missing: Whether that snapshot does not exist any more; then the job resumes from an older one.
+            missing_at: Addresses of the other agents that were asked for the snapshot and do not have an undamaged copy.
+            code_missing: Whether no undamaged copy of the code bundle exists.
         """
         return resource_manager_pb2.RunEnded(
             reason=common_pb2.RUN_END_REASON_LOST,
@@ -305,6 +317,8 @@ class NodeRun:
             failure=common_pb2.FAILURE_CLASS_INFRASTRUCTURE,
             message=message,
             snapshot_missing=snapshot_missing,
+            snapshot_missing_at=missing_at,
+            code_missing=code_missing,
         )
 
     def failed(self, message: str, *, unable: bool = False) -> resource_manager_pb2.RunEnded:

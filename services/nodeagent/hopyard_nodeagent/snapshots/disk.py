@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import stat
@@ -23,7 +24,7 @@ from hopyard_nodeagent.snapshots.memory_images import InMemory
 from hopyard_nodeagent.snapshots.peers import Peers
 from hopyard_nodeagent.snapshots.references import SnapshotReferences
 from hopyard_nodeagent.snapshots.store import BlobClient
-from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, Fetched, check_hash
+from hopyard_nodeagent.snapshots.transfers import IDLE_SECONDS, Fetched, NoCopy, check_hash
 
 _log = logging.getLogger(__name__)
 
@@ -303,7 +304,7 @@ class Snapshots:
             What was downloaded, and from where.
 
         Raises:
-            NotFound: Neither a peer nor the store has the snapshot; the message contains all errors.
+            NoCopy: Neither a peer nor the store has an undamaged copy; the message contains all errors.
             Unavailable: No peer provided the snapshot, and the store could not be queried.
         """
         fetched = await self._fetch(sha256, peers)
@@ -315,20 +316,37 @@ class Snapshots:
         path = self.path(sha256)
         async with self._fetches.setdefault(sha256, asyncio.Lock()):
             self._unwanted.discard(sha256)
-            if path.exists():
+            if self._sound(path):
                 return Fetched()
             tried: list[str] = []
+            missing_at: list[str] = []
             for peer in peers:
                 try:
                     return Fetched(await self._peers.fetch(peer, sha256, path))
                 except HopyardError as error:
                     tried.append(f"{peer}: {error}")
+                    if isinstance(error, NotFound | DataLoss):
+                        missing_at.append(peer)
             try:
                 return Fetched(await self._store.get(sha256, path), from_store=True)
             except HopyardError as error:
                 tried.append(f"store: {error}")
-                kind = NotFound if isinstance(error, NotFound | DataLoss) else Unavailable
-                raise kind(f"snapshot {sha256} cannot be got: {'; '.join(tried)}") from error
+                message = f"snapshot {sha256} cannot be got: {'; '.join(tried)}"
+                if isinstance(error, NotFound | DataLoss):
+                    raise NoCopy(message, missing_at) from error
+                raise Unavailable(message) from error
+
+    def _sound(self, path: Path) -> bool:
+        """Return whether a snapshot is at a path as a folder, a file, or a link to memory. Anything else that is there is deleted."""
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return False
+        if stat.S_ISDIR(mode) or stat.S_ISREG(mode) or self.in_memory.has(path):
+            return True
+        _log.error("snapshot %s is damaged on this disk and was deleted: it is neither a folder nor a file", path.name)
+        self._delete(path)
+        return False
 
     async def discard_if_corrupt(self, sha256: str) -> bool:
         """Delete a snapshot if its content does not match its hash, so that the next start of a run fetches another copy.
@@ -339,11 +357,18 @@ class Snapshots:
             Whether the snapshot was corrupt and has been deleted. False: it is intact or does not exist.
         """
         path = self.path(sha256)
-        if not path.exists() or (await asyncio.to_thread(_hash, path)) == sha256:
+        if not _is_there(path):
             return False
-        _log.error("snapshot %s is corrupt on this disk and was deleted", sha256)
-        self._delete(path)
+        if self._sound(path):
+            if (await asyncio.to_thread(_hash, path)) == sha256:
+                return False
+            _log.error("snapshot %s is corrupt on this disk and was deleted", sha256)
+            self._delete(path)
         return True
+
+    async def intact(self, sha256: str) -> bool:
+        """Return whether a snapshot is on this disk and its content matches its hash. A corrupt one is deleted, even if in use."""
+        return not await self.discard_if_corrupt(sha256) and _is_there(self.path(sha256))
 
     async def close(self) -> None:
         """Close the connections to peers, and wait for deletions in progress."""
@@ -372,9 +397,21 @@ def _untouched(one: File) -> bool:
     return False
 
 
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
 def _hash(path: Path) -> str:
-    """Return the hash of the content at a path; empty if it is not a valid snapshot."""
+    """Return the hash of the content at a path; empty if it is not a valid snapshot, or cannot be read.
+
+    Raises:
+        OSError: It could not be read because this process has too few file descriptors or too little memory.
+    """
     try:
         return (hash_folder(path) if path.is_dir() else hash_file(path)).sha256
     except SnapshotFileError:
+        return ""
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return ""

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from hopyard.errors import NotFound
 from hopyard.v1 import application_pb2 as wire
 from hopyard_nodeagent.runs.run import NodeRun
-from hopyard_nodeagent.snapshots.transfers import Fetched
+from hopyard_nodeagent.snapshots.transfers import Fetched, NoCopy
 
 T = TypeVar("T")
 
 
 class SnapshotMissing(Exception):
-    """No node and no store has the snapshot from which a run resumes. The message names the nodes that were asked."""
+    """No node and no store has the snapshot from which a run resumes. The message names the nodes that were asked.
+
+    Args:
+        message: The message.
+        missing_at: Addresses of the agents that were asked, and have no undamaged copy.
+    """
+
+    def __init__(self, message: str, missing_at: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.missing_at = tuple(missing_at)
 
 
 @asynccontextmanager
@@ -46,7 +55,7 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
     try:
         run.fetched = await fetching
     except NotFound as error:
-        raise SnapshotMissing(str(error)) from error
+        raise SnapshotMissing(str(error), error.missing_at if isinstance(error, NoCopy) else ()) from error
 
 
 async def announced(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:

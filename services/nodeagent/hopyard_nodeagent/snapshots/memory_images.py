@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
+import stat
 import uuid
+from contextlib import suppress
 from pathlib import Path
+
+from hopyard._runtime.criu.image_storage import MEMORY_SUFFIX
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +34,8 @@ class InMemory:
         for path in folder.iterdir():
             if path.is_symlink() and not path.name.startswith("."):
                 memory = path.readlink()
+                if memory.suffix != MEMORY_SUFFIX:
+                    continue
                 try:
                     _copied(memory, path).replace(path)
                 except OSError as error:
@@ -40,13 +47,17 @@ class InMemory:
 
         If the copy fails, the error is logged, and the snapshot stays in memory.
         """
-        if path.is_symlink() and path not in self._moves:
+        if _place(path) is not None and path not in self._moves:
             self._moves[path] = asyncio.create_task(self._move(path))
+
+    def has(self, path: Path) -> bool:
+        """Return whether the snapshot at `path` is a link to a file in memory. Any other link is damage."""
+        return _place(path) is not None
 
     def forget(self, path: Path) -> None:
         """Delete the file in memory to which the link at `path` refers, if it is such a link. The caller deletes the link."""
-        if path.is_symlink():
-            path.readlink().unlink(missing_ok=True)
+        if (memory := _place(path)) is not None:
+            memory.unlink(missing_ok=True)
 
     async def wait(self) -> None:
         """Wait until all copies in progress have ended."""
@@ -65,8 +76,15 @@ class InMemory:
 
 
 def _place(path: Path) -> Path | None:
-    """Return the file in memory to which the snapshot at `path` is a link; None: it is not in memory."""
-    return path.readlink() if path.is_symlink() else None
+    """Return the file in memory to which the snapshot at `path` is a link; None: it is not in memory.
+
+    A link to anything but a regular file with the suffix of these files was made by somebody else: its target must not be deleted.
+    """
+    with suppress(OSError):
+        memory = path.readlink()
+        if memory.is_absolute() and memory.suffix == MEMORY_SUFFIX and stat.S_ISREG(os.lstat(memory).st_mode):
+            return memory
+    return None
 
 
 def _settle(partial: Path, memory: Path, path: Path) -> None:

@@ -218,9 +218,13 @@ def _contents(path: Path) -> list[FolderMember]:
 
     Raises:
         NotFound: The snapshot does not exist.
+        DataLoss: It contains a link or a device.
     """
     if path.is_dir():
-        return members(path)
+        try:
+            return members(path)
+        except SnapshotFileError as error:
+            raise DataLoss(f"snapshot {path.name} is damaged on this node: {error}") from error
     if not path.exists():
         raise NotFound(f"snapshot {path.name} is not on this node")
     return []

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final, Protocol, TypeVar
 from hopyard._runtime.hashing import StreamingHash
 from hopyard._runtime.snapshot_file import SnapshotFileError, SnapshotFileInfo
 from hopyard._runtime.snapshot_folder import FolderMember, FolderWriter, open_packed, place, remove
-from hopyard.errors import DataLoss, InvalidInput, TimedOut
+from hopyard.errors import DataLoss, InvalidInput, NotFound, TimedOut
 
 CHUNK_BYTES: Final = 1024 * 1024
 IDLE_SECONDS: Final = 30.0
@@ -161,6 +161,19 @@ class Fetched:
 
     size: int = 0
     from_store: bool = False
+
+
+class NoCopy(NotFound):
+    """Raised if neither another agent nor the store has an undamaged copy of a snapshot.
+
+    Args:
+        message: The message, with the error of each place.
+        missing_at: Addresses of the agents that answered and have no undamaged copy.
+    """
+
+    def __init__(self, message: str, missing_at: Sequence[str]) -> None:
+        super().__init__(message)
+        self.missing_at = tuple(missing_at)
 
 
 class FileWriter(Protocol):

@@ -35,6 +35,7 @@ _PAST = frozenset(
         ReasonCode.FAILED,
         ReasonCode.RUN_LOST,
         ReasonCode.SNAPSHOT_LOST,
+        ReasonCode.SNAPSHOT_UNUSABLE,
         ReasonCode.PREEMPTED,
         ReasonCode.BACK_AT_POSITION,
     ]

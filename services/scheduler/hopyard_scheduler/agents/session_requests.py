@@ -122,7 +122,10 @@ class SessionRequests:
     async def _take(self, session: Session, message: pb.AgentSessionRequest) -> None:
         match message.WhichOneof("message"):
             case "run_message":
-                await self._runtime.submit(run_message_from_proto(message.run_message, self._runtime.clock()))
+                addresses = self._sessions.addresses
+                await self._runtime.submit(
+                    run_message_from_proto(message.run_message, self._runtime.clock(), addresses)
+                )
             case "ack":
                 self._runtime.core.acknowledge(run_key_from_proto(message.ack.run), message.ack.sequence)
             case "shipped":

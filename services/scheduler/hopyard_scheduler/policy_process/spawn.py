@@ -19,7 +19,8 @@ from typing import IO, Final, Protocol, TypeVar
 
 from hopyard._common.environment import without_own
 from hopyard._common.private_files import inherited_umask
-from hopyard._runtime.bundle import BundleError, unpack
+from hopyard._runtime.bundle import BundleError, recorded_files, unpack
+from hopyard._runtime.unpacked_bundle import UnpackedBundle, listed
 from hopyard.errors import HopyardError, InvalidInput, os_error_text
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process.connections import PolicyConnection
@@ -121,6 +122,7 @@ class SpawnedPolicy:
         self._launcher = launcher
         self._code = code
         self._bundle = bundle
+        self._unpacked: UnpackedBundle | None = None
         self._folders = folders
         self._folder: Path | None = None
         self._output: IO[bytes] | None = None
@@ -255,15 +257,17 @@ class SpawnedPolicy:
     async def _prepared(self) -> Path:
         """Return the folder of the process. On first use, create it and unpack the code into its subfolder `code`.
 
+        Before a further start, the code is compared with its bundle. If it differs, the folder is replaced by a new one.
+
         Raises:
             InvalidInput: The bundle cannot be unpacked, or `close` was called.
         """
         if self._closed.is_set():
             raise _closed()
         if self._folder is not None:
-            if (self._folder / "code").is_dir():
+            if await _to_its_end(asyncio.to_thread(self._is_intact, self._folder / "code")):
                 return self._folder
-            await self._discard()  # The process has removed its own files.
+            await self._discard()
         folder = self._folders.make()
         try:
             if self._code is None:
@@ -273,6 +277,8 @@ class SpawnedPolicy:
                 content = await self._unless_closed(self._code())
                 await _to_its_end(asyncio.to_thread(packed.write_bytes, content))
                 await _to_its_end(asyncio.to_thread(unpack, packed, folder / "code", self._bundle))
+                files = await _to_its_end(asyncio.to_thread(recorded_files, packed, self._bundle))
+                self._unpacked = UnpackedBundle(folder / "code", self._bundle, files)
                 packed.unlink()
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -281,6 +287,15 @@ class SpawnedPolicy:
             raise
         self._folder = folder
         return folder
+
+    def _is_intact(self, code: Path) -> bool:
+        """Return whether the code of the process is as it was unpacked. It is not if the process has removed its own files."""
+        if self._unpacked is None or not code.is_dir():
+            return code.is_dir()
+        found = self._unpacked.differences()
+        if found:
+            _LOG.warning("the code of %s was damaged and is unpacked again: %s", self._launcher.label, listed(found))
+        return not found
 
     async def _unless_closed(self, what: Awaitable[T]) -> T:
         """Wait for the awaitable `what` and return its result.

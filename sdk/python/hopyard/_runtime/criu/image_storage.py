@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+MEMORY_SUFFIX: Final = ".packed"
+"""Suffix of the files in memory that outlive the job, to which links in the snapshot folder refer."""
+
 _MARGIN: Final = 1.2
 """Factor by which an image may exceed its expected size."""
 
@@ -44,7 +47,11 @@ class ImageFolders:
 
         `close` does not delete the file.
         """
-        return self._memory / f"{uuid.uuid4().hex}.packed" if self._memory and self._fits(self._memory, size) else None
+        return (
+            self._memory / f"{uuid.uuid4().hex}{MEMORY_SUFFIX}"
+            if self._memory and self._fits(self._memory, size)
+            else None
+        )
 
     def free(self, folder: Path) -> None:
         """Delete a folder that `choices` yielded, with its contents."""

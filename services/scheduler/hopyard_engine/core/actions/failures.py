@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hopyard.policy.vocabulary import JobState, RunEnd, RunEndReason
 from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard_engine.core.actions import earlier_results
@@ -45,18 +47,24 @@ def end_backoff(stream: Stream, job: Job | None) -> None:
         stream.conversation.demand_outdated = stream.demand is not None
 
 
-def missed(stream: Stream, source: SnapshotId, node: str) -> None:
-    """Record that a run on `node` could load the snapshot `source` neither from the nodes that have it nor from the store.
+def missed(stream: Stream, source: SnapshotId, nodes: Iterable[str]) -> None:
+    """Record that a run could load the snapshot `source` neither from the nodes that have it nor from the store.
 
     A node with a copy may be disconnected only for a moment. So the snapshot is removed when no node has a copy, or after `MISSES`
     such runs. Then the jobs that depend on it are rewound. An unknown snapshot is ignored.
+
+    Args:
+        stream: The stream.
+        source: The snapshot.
+        nodes: The node of the run first, then the nodes that were asked; none of them has an undamaged copy.
     """
     entry = stream.snapshots.get(*source)
     if entry is None:
         return
+    without = tuple(nodes)
     if entry.stored:
-        change_snapshot(entry, SnapshotState.LOCAL, f"a run on {node} did not find it in the store")
-    entry.nodes.discard(node)
+        change_snapshot(entry, SnapshotState.LOCAL, f"a run on {without[0]} did not find it in the store")
+    entry.nodes.difference_update(without)
     stream.snapshots_changed = True
     entry.misses += 1
     if not entry.nodes or entry.misses >= MISSES:

@@ -84,6 +84,8 @@ class Ended:
         fingerprint: Identifies the cause of a failure in user code: equal ones mean the same cause. It has no other meaning. Empty: the
             cause is unknown.
         permanent: Whether user code failed in a way that another run of the job on that node would repeat.
+        code_missing: Whether neither the node nor the store had an undamaged copy of the code.
+        missing_at: With `snapshot_missing`: names of other nodes that were asked and do not have an undamaged copy either.
     """
 
     reason: RunEndReason
@@ -96,6 +98,8 @@ class Ended:
     unable: bool = False
     fingerprint: str = ""
     permanent: bool = False
+    code_missing: bool = False
+    missing_at: tuple[str, ...] = ()
 
     @property
     def detail(self) -> Reason:

@@ -43,6 +43,7 @@ from hopyard_engine.core.events import Amended, Ended, Reports, RunMessage, Snap
 from hopyard_engine.core.handlers import lifecycle
 from hopyard_engine.core.state.curve import same_metrics
 from hopyard_engine.core.state.entities import Job, Rank, Run
+from hopyard_engine.core.state.snapshot_entries import SnapshotId
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.run_states import RunState, change_run, report_parked
 from hopyard_engine.core.types import Measured, SnapshotInfo
@@ -318,7 +319,7 @@ def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: 
         body: How it ended.
         at: Time of the event in seconds since the Unix epoch.
     """
-    rank.gone, rank.missed = True, body.snapshot_missing
+    rank.gone, rank.missed, rank.missed_at = True, body.snapshot_missing, body.missing_at
     rank.channel.close()
     stream.free(rank.slot)
     if rank is run.ranks[0] and body.snapshot is not None and run.mode is RunMode.TRAIN:
@@ -359,6 +360,7 @@ def _run_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended) -> N
             unable=body.unable,
             fingerprint=body.fingerprint,
             permanent=body.permanent,
+            code_missing=body.code_missing,
         )
         change_run(run, RunState.LEAVING, cause)
     for index, other in enumerate(run.ranks):
@@ -398,13 +400,12 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     stream.set_timer(runs.kill_timer(run), None)
     source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(stream, run)
-    if source is not None and training:
-        for node in dict.fromkeys(rank.node for rank in run.ranks if rank.missed):
-            failures.missed(stream, source, node)
+    unusable = source if source is not None and training and _is_unusable(stream, run, source) else None
     for ticket in run.amends:
         stream.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)
-    state, why = _outcome(stream, job, run, reason, ended)
+    blameless = unusable is not None or ended.code_missing
+    state, why = _outcome(stream, job, run, reason, ended, blameless=blameless)
     lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else None
     repeats = reason is RunEndReason.FAILED and permanent_failures.repeats(stream, job, run, ended)
     if lost_cause is not None or repeats:
@@ -424,10 +425,13 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             job.position >= job.max_position and not job.terms.evaluates
         ):  # It was lost after its last snapshot was saved.
             state, why = JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
+    if unusable is not None and state.idle and reason is RunEndReason.LOST:
+        why = Reason.of(ReasonCode.SNAPSHOT_UNUSABLE, at=unusable[1], position=job.position, cause=ended.detail)
+        stream.emit(Noted(stream.id, job.id, why))
     removed = run.displaced and reason in (RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.LOST)
     job.displaced = removed and state.idle and job.terms.displaced_first
     stream.move(job, state, why)
-    if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE:
+    if reason in (RunEndReason.LOST, RunEndReason.FAILED) and run.mode is not RunMode.PROFILE and not blameless:
         failures.back_off(stream, job, at)
     stream.call(RunEnd(job.id, run.attempt, reason, ended.position, job.position, ended.cause, run.mode))
     if lost_cause is not None and job.experiment.state is not ExperimentState.ENDING:
@@ -437,7 +441,21 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
         and (common := permanent_failures.common_cause(stream, job, run, ended)) is not None
     ):
         lifecycle.pause(stream, job.experiment, at, common)
+    elif reason is RunEndReason.LOST and ended.code_missing and job.experiment.running:
+        missing = Reason.of(ReasonCode.CODE_MISSING, cause=ended.detail, experiment=job.experiment.id)
+        lifecycle.pause(stream, job.experiment, at, missing)
     stream.shed()
+
+
+def _is_unusable(stream: Stream, run: Run, source: SnapshotId) -> bool:
+    """Record which nodes have no undamaged copy of the snapshot that a run was to load. Return whether no copy is left at all."""
+    without: dict[str, tuple[str, ...]] = {}
+    for rank in run.ranks:
+        if rank.missed:
+            without[rank.node] = (*without.get(rank.node, (rank.node,)), *rank.missed_at)
+    for nodes in without.values():
+        failures.missed(stream, source, nodes)
+    return bool(without) and stream.snapshots.get(*source) is None
 
 
 def end_reason(run: Run, ended: Ended) -> RunEndReason:
@@ -469,12 +487,19 @@ def _reached(stream: Stream, job: Job, run: Run, position: int) -> tuple[JobStat
     return JobState.SUSPENDED, Reason.of(ReasonCode.UNTIL_REACHED, position=position)
 
 
-def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended) -> tuple[JobState, Reason]:
+def _outcome(
+    stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: Ended, *, blameless: bool
+) -> tuple[JobState, Reason]:
+    """Return the state of a job after a run, with the reason.
+
+    With `blameless`, the loss of the run has a cause that does not occur again, so it is not counted: its snapshot was removed because
+    no undamaged copy is left, or its experiment is paused because its code is missing.
+    """
     if reason in (RunEndReason.LOST, RunEndReason.FAILED):
         if run.mode is RunMode.PROFILE:
             code = ReasonCode.PROFILE_LOST if reason is RunEndReason.LOST else ReasonCode.PROFILE_FAILED
             return JobState.SUSPENDED, Reason.of(code, cause=ended.detail)
-        job.setbacks += 1
+        job.setbacks += not blameless
     if reason is RunEndReason.TERMINATED:
         assert run.why is not None
         moves = "position" in run.why.args  # It may have reached another position before it left.
@@ -488,7 +513,7 @@ def _outcome(stream: Stream, job: Job, run: Run, reason: RunEndReason, ended: En
         job.failure = Reason.of(ReasonCode.FAILED, left=allowed - job.failures, cause=ended.detail)
         return JobState.SUSPENDED, job.failure
     if reason is RunEndReason.LOST:
-        job.losses += 1
+        job.losses += not blameless
         if job.losses > job.terms.max_losses:
             return JobState.FAILED, Reason.of(ReasonCode.LOST_TOO_OFTEN, losses=job.losses, cause=ended.detail)
         return JobState.SUSPENDED, Reason.of(ReasonCode.RUN_LOST, cause=ended.detail)

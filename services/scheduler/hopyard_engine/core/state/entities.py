@@ -29,6 +29,7 @@ class Rank:
         started: Whether the process has loaded its state.
         gone: Whether the process has left its slot: its agent reported this, or its node is lost.
         missed: Whether the process ended because it could not load its snapshot.
+        missed_at: Names of other nodes that were asked for this snapshot and do not have an undamaged copy either.
     """
 
     slot: str
@@ -37,6 +38,7 @@ class Rank:
     started: bool = False
     gone: bool = False
     missed: bool = False
+    missed_at: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

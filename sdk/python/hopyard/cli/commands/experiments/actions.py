@@ -1,9 +1,10 @@
-"""The commands `pause`, `stop`, `extend`, `retry` and `wait`. `resume` is in `run.py`."""
+"""The commands `pause`, `stop`, `extend`, `retry`, `resend` and `wait`. `resume` is in `run.py`."""
 
 from __future__ import annotations
 
 import time as clock
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,8 +21,8 @@ _PANEL = "Act"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `pause`, `stop`, `extend`, `retry` and `wait` to the command line `app`."""
-    for command in (pause, stop, extend, retry, wait):
+    """Add the commands `pause`, `stop`, `extend`, `retry`, `resend` and `wait` to the command line `app`."""
+    for command in (pause, stop, extend, retry, resend, wait):
         app.command(rich_help_panel=_PANEL)(command)
 
 
@@ -211,6 +212,51 @@ def retry(
         say(hint)
 
 
+def resend(
+    experiment: Experiment = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]",
+            help="The folder with the code; default: a copy of a node agent in the data directory, else the current directory.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Server = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Send the code of an experiment again.
+
+    It is needed after all copies of the code were lost or damaged. The folder must contain the same files as when the
+    experiment was created: the code is sent only if its hash is the recorded one. If the store has an undamaged copy,
+    nothing is sent. `hopyard resume` then continues the experiment.
+
+    **Examples:** `hopyard resend digits ~/code/digits`, `hopyard resend`
+    """
+    from hopyard._common import formatting
+    from hopyard.cli.connect import choose, find, where, with_client
+    from hopyard.cli.output import emit_json, say
+    from hopyard.client.transfer import resend as transfer
+
+    async def act(client: AsyncClient) -> tuple[ExperimentValue, transfer.Resent]:
+        chosen = await find(client, experiment)
+        address, place = choose(server, data)
+        copies = [] if address else sorted(place.glob(f"agent*/bundles/{chosen.bundle}.packed"))
+        return chosen, await transfer.resend(client, chosen, folder, copies)
+
+    chosen, sent = with_client(server, data, "hopyard resend", act)
+    if json:
+        emit_json({"experiment": chosen.id, "bundle": chosen.bundle, "sent_bytes": sent.size})
+        return
+    if sent.source is None:
+        say(f"the store has an undamaged copy of the code of {chosen.name} ({chosen.id}); nothing is sent")
+    else:
+        say(f"sent the code of {chosen.name} ({chosen.id}) from {sent.source}: {formatting.size(sent.size)}")
+    if not chosen.state.ended:
+        say(f"continue it with: hopyard resume {chosen.id}{where(server, data)}")
+
+
 def wait(
     experiment: Experiment = None,
     timeout: Annotated[
@@ -239,7 +285,7 @@ def wait(
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
-        if found.reason_code in (ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE):
+        if found.reason_code in (ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING):
             nobody = f" ({found.reason}){nobody}"
         command = f"hopyard resume {found.id}"
         if idle is None and found.reason_code is ReasonCode.ONLY_PAUSED_JOBS:

@@ -15,7 +15,9 @@ from hopyard.client.wire import converters
 from hopyard.errors import HopyardError
 from hopyard.policy.vocabulary.reasons import ReasonCode
 
-_GIVEN_UP: Final = frozenset([ReasonCode.POLICY_ERROR, ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE])
+_GIVEN_UP: Final = frozenset(
+    [ReasonCode.POLICY_ERROR, ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING]
+)
 """Reasons for which the cluster pauses an experiment by itself, so that only a person can continue it."""
 
 POLL_SECONDS: Final = 0.1

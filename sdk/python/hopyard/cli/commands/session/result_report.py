@@ -120,6 +120,10 @@ class ResultReport:
             change = f"hopyard set {present.id} --metric {present.reason_args['name']}{self._where}"
             say(f"change the metric: {change}; then: {self.resume_command(present)}")
             return EXIT_FAILED
+        if present.reason_code is ReasonCode.CODE_MISSING:
+            say(f"error: {present.reason}")
+            say(f"send it again: hopyard resend {present.id} FOLDER{self._where}; then: {self.resume_command(present)}")
+            return EXIT_FAILED
         if present.reason_code is ReasonCode.JOBS_FAIL_ALIKE:
             say(f"error: {present.reason}")
             self._tell_missing_file(present.reason)

@@ -73,6 +73,11 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "after any other remedy continue it with hopyard resume {experiment}",
         "The first jobs of the experiment all failed from the same cause before any job reported, so the experiment is paused.",
     ),
+    Code.CODE_MISSING: Sentence(
+        "no undamaged copy of its code is left: {cause:reason}; send the code again with hopyard resend {experiment} FOLDER, "
+        "then continue with hopyard resume {experiment}",
+        "Neither a node nor the store has an undamaged copy of the code that the experiment records, so the experiment is paused.",
+    ),
     Code.POLICY_ERROR: Sentence(
         "policy error: {cause:reason}",
         "The policy failed, and the experiment is paused.",

@@ -66,6 +66,10 @@ JOBS: Final[Mapping[Code, Sentence]] = {
         "its snapshot was lost",
         "The last snapshot of a waiting job is gone.",
     ),
+    Code.SNAPSHOT_UNUSABLE: Sentence(
+        "no undamaged copy of its snapshot at {at:d} is left, so it continues from {position:d}: {cause:reason}",
+        "The snapshot of a job is damaged or missing everywhere, so the job goes back to an older one or to its beginning.",
+    ),
     Code.ANSWERED: Sentence(
         "answered from job {source}[ of {experiment}] at {position:d}",
         "The results of another job complete the job.",

@@ -14,6 +14,7 @@ from hopyard._net.server import Background, Server
 from hopyard._net.server.socket_folder import SocketFolder
 from hopyard._runtime.datasets.node_query import INSPECT
 from hopyard._runtime.job_log import LOGS
+from hopyard._runtime.processes.process_family import become_subreaper
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard.errors import HopyardError
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
@@ -30,10 +31,10 @@ from hopyard_nodeagent.paths import AgentFolders
 from hopyard_nodeagent.predictions.process import PredictorKey, PredictorProcess, start_predictor
 from hopyard_nodeagent.predictions.queue import MOST_PROCESSES, PredictionQueue
 from hopyard_nodeagent.runs.command_log import CommandRecord
+from hopyard_nodeagent.runs.control_group import ControlGroups, writable_root
 from hopyard_nodeagent.runs.executor import Executor
 from hopyard_nodeagent.runs.logs.answers import LogAnswers
 from hopyard_nodeagent.runs.logs.limits import LogLimiter
-from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.registry import Runs
 from hopyard_nodeagent.runs.run import NodeRun
 from hopyard_nodeagent.runs.slots import Slots
@@ -85,8 +86,13 @@ class NodeAgent:
         self._snapshots = Snapshots(
             self._folders.snapshots, self._store, needs, tickets=self._access, idle_seconds=idle
         )
+        self._adopts = settings.contain and become_subreaper()
         self._slots = Slots(
-            settings.slots, self._folders, attach_seconds=settings.attach_seconds, passed=settings.pass_env
+            settings.slots,
+            self._folders,
+            attach_seconds=settings.attach_seconds,
+            passed=settings.pass_env,
+            groups=self._control_groups(),
         )
         bundles = Bundles(self._folders.bundles, self._store)
         self._session = SchedulerSession(self._access, self, backoff=settings.backoff)
@@ -123,7 +129,6 @@ class NodeAgent:
         self._shipper = Uploader(self._snapshots, self._store, backoff=settings.backoff, done=self._shipped)
         self._runs.shipper = self._orders.shipper = self._shipper
         self._snapshots.shipping = self._shipper.ships
-        self._leftovers = OrphanRegistry(self._folders.processes)
         self._predictions = PredictionQueue(
             self._start_predictor,
             bundles.folder,
@@ -403,7 +408,7 @@ class NodeAgent:
         self._predictions.withdraw(ticket)
 
     async def _start_predictor(self, key: PredictorKey) -> PredictorProcess:
-        left = self._leftovers
+        left = self._slots.processes
         process = await start_predictor(
             key, self._folders.predictor_log, passed=self._settings.pass_env, started=left.note, over=left.forget
         )
@@ -462,8 +467,21 @@ class NodeAgent:
             await asyncio.sleep(_JANITOR_SECONDS)
             await self._slots.end_idle(self._settings.idle_runner_seconds)
             await self._predictions.end_idle()
+            self._end_adopted()
             if self._settings.snapshot_quota is not None:
                 await self._make_room(self._settings.snapshot_quota)
+
+    def _control_groups(self) -> ControlGroups:
+        """Return the control groups of the agent, after logging how processes that leave the session of their run are found."""
+        root = writable_root() if self._settings.contain else None
+        if self._settings.contain:
+            how = f"by control groups in {root}" if root is not None else "by a variable (no control group is writable)"
+            _log.info("child processes that leave the session of their run are found %s", how)
+        return ControlGroups(self._folders.home, root)
+
+    def _end_adopted(self) -> None:
+        if self._adopts and (ended := self._slots.adopted.look()):
+            _log.warning("ended %d processes that belonged to no run any more: %s", len(ended), ended)
 
     async def _make_room(self, quota: int) -> None:
         try:

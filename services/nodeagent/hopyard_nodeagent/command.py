@@ -191,6 +191,7 @@ def command(
             pass_env=passed,
             join_seconds=gang_join_seconds,
             adopt=adopt,
+            contain=True,
         )
         agent = NodeAgent(settings)
         hurry = False

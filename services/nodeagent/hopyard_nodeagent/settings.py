@@ -58,6 +58,9 @@ class AgentSettings:
         pass_env: Patterns of names of environment variables that training processes and predictors get from the agent, in addition
             to those that every process gets (`hopyard._common.environment`).
         adopt: Whether the data folder belongs to the scheduler's cluster from now on, even if it belonged to another one.
+        contain: Whether the agent also ends processes that left the process session of their run: it becomes the parent of processes
+            whose parents have ended (a subreaper), and uses control groups where it can. Only for an agent that shares its process with
+            nothing else.
         gpu_seconds: Interval in seconds between two measurements of the use of GPUs.
         flush_seconds: Maximum time in seconds for the scheduler to acknowledge the last messages when the agent stops.
         backoff: Waiting times between attempts to reach the scheduler or the store.
@@ -83,6 +86,7 @@ class AgentSettings:
     image_memory: int | None = None
     pass_env: tuple[str, ...] = ()
     adopt: bool = False
+    contain: bool = False
     gpu_seconds: float = 5.0
     flush_seconds: float = 8.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, most=5.0))

@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from hopyard._runtime import bundle
+from hopyard._runtime.processes.process_family import ProcessFamily
 from hopyard.predictor import Curve, Question
 from hopyard.predictor.wire import prediction_from_wire, question_to_json
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.runs import memory
-from hopyard_nodeagent.runs.memory import of_session
 from tests.integration.children import running
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.process_snapshots import comes
@@ -160,18 +159,20 @@ async def test_who_has_ended_by_itself_is_not_killed_by_its_number(
     killed, looked = list[int](), list[bool]()
     monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
 
-    def looking(leader: int) -> list[int]:
-        looked.append(threading.current_thread() is threading.main_thread())
-        return of_session(leader)
+    find = ProcessFamily.members
 
-    monkeypatch.setattr(memory, "of_session", looking)
+    def looking(family: ProcessFamily) -> list[int]:
+        looked.append(threading.current_thread() is threading.main_thread())
+        return find(family)
+
+    monkeypatch.setattr(ProcessFamily, "members", looking)
     await cluster.agent()
     note = tmp_path / "child"
     ask(cluster, "e/1", f"{MODULE}:Bad", how="exit", note=str(note))
     assert (await answer(cluster, "e/1")).error
     await gone(int(note.read_text()))
     monkeypatch.undo()
-    assert (killed, looked) == ([], [False])
+    assert (killed, set(looked)) == ([], {False})
 
 
 async def test_when_memory_is_short_it_goes_before_training(cluster: Cluster) -> None:

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from hopyard._net.server import Background
+from hopyard._runtime.processes.process_family import ProcessFamily
 from hopyard.errors import NotFound
 from hopyard.v1 import resource_manager_pb2 as wire
-from hopyard_nodeagent.predictions import process as process_module
 from hopyard_nodeagent.predictions import queue as queue_module
 from hopyard_nodeagent.predictions.process import (
     MAX_ANSWER_BYTES,
@@ -307,7 +307,7 @@ class Pipes:
 
 async def asked_of(frame: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int | None = None) -> Any:
     """Return the answer of a predictor process that writes a frame."""
-    monkeypatch.setattr(process_module, "end_left", lambda pid: None)
+    monkeypatch.setattr(ProcessFamily, "end", lambda family, seconds: [])
     pipes = cast("Any", Pipes(frame, len(frame) if length is None else length))
     process = PredictorProcess(PredictorKey("p", "{}"), pipes, tmp_path / "log", lambda pid: None)
     return await process.ask(b"{}", HANG_SECONDS)

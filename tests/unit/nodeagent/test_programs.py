@@ -24,6 +24,7 @@ from hopyard_nodeagent.runs.launch_spec import (
     ProgramRefused,
     agent_variables,
     environment_of,
+    mark_of_token,
     prepared,
 )
 from hopyard_nodeagent.settings import SlotSettings
@@ -205,7 +206,9 @@ def test_a_process_learns_where_its_agent_is() -> None:
         "HOPYARD_AGENT": "127.0.0.1:5",
         "HOPYARD_TOKEN": "t",
         "HOPYARD_AGENT_PID": str(os.getpid()),
+        "HOPYARD_PROCESS": mark_of_token("t"),
     }
+    assert mark_of_token("t") not in ("t", mark_of_token("u"))
 
 
 def test_a_node_is_cut_into_slots() -> None:

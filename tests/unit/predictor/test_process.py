@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hopyard._runtime import worker_process
+from hopyard._runtime.processes import worker_process
 from hopyard.predictor import Curve, Prediction, Predictor, Question
 from hopyard.predictor.process import begin
 from hopyard.predictor.wire import question_to_json

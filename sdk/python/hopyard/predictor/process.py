@@ -2,7 +2,7 @@
 
 PARENT is the id of the process that starts this process; this process ends with it. NICE is the nice value of this process
 (default: 19, the lowest priority). Requests arrive on standard input and answers are written to standard output, each as a
-frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.worker_process`).
+frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.processes.worker_process`).
 
 The first frame names the predictor: `name`, `parameters`, and `path`, a list of folders to search for modules first. Its
 answer is an object with `reads` or `error`. Each further frame is a question (`hopyard.predictor.wire`); its answer is an
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopyard._runtime import worker_process
+from hopyard._runtime.processes import worker_process
 from hopyard.predictor.factory import new_predictor
 from hopyard.predictor.invoke import predicted
 from hopyard.predictor.wire import question_from_json

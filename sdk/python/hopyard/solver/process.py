@@ -2,7 +2,7 @@
 
 PARENT is the id of the process that starts this process; this process ends with it. NICE is the nice value of this process
 (default: 19, the lowest priority). Requests arrive on standard input and answers are written to standard output, each as a
-frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.worker_process`).
+frame: four bytes of length, big-endian, then JSON (`hopyard._runtime.processes.worker_process`).
 
 The first frame names the solver: `kind`, and `path`, a list of folders to search for modules first. The answer is an empty
 object, or an object with `error`. Each further frame is a request with `payload` and `seconds`; its answer is an object with
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hopyard._runtime import worker_process
+from hopyard._runtime.processes import worker_process
 from hopyard.solver.invoke import new_solver, solved
 
 

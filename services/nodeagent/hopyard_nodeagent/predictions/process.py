@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import uuid
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,8 +26,10 @@ import psutil
 from hopyard._common.bounded_json import read_json
 from hopyard._common.environment import passed_environment
 from hopyard._common.private_files import inherited_umask, open_private
+from hopyard._runtime.processes.process_family import MARK, ProcessFamily
 from hopyard_nodeagent.runs.logs import log_reader
-from hopyard_nodeagent.runs.memory import MemoryGuard, end_left, used_bytes
+from hopyard_nodeagent.runs.memory import MemoryGuard, used_bytes
+from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 
 START_SECONDS: Final = 120.0
 """Time limit in seconds for starting a process and creating its predictor, which imports packages at the lowest priority."""
@@ -121,21 +124,25 @@ def _look(pid: int) -> tuple[float, bool]:
 class PredictorProcess:
     """A process with one predictor. It ends when the agent ends.
 
-    Child processes end with it, unless they leave its process session.
+    All processes that it has started end with it.
 
     Args:
         key: What the process runs.
         process: The operating system's process, which was just started.
         log: The file to which the process writes its output.
         over: Called with the process id when the process and its children have ended.
+        mark: The mark of the process (`hopyard._runtime.processes.process_family`); empty: none.
     """
 
-    def __init__(self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None]) -> None:
+    def __init__(
+        self, key: PredictorKey, process: Process, log: Path, over: Callable[[int], None], mark: str = ""
+    ) -> None:
         self.key = key
         self._process = process
         self._log = log
         self._began = log_reader.size(log)
         self._over = over
+        self._family = ProcessFamily(process.pid, mark)
         self._guard = MemoryGuard(
             process.pid,
             key.memory_bytes,
@@ -188,13 +195,14 @@ class PredictorProcess:
     async def kill(self) -> None:
         """Kill the process and its children; return when they have ended."""
         if self.usable:  # Otherwise its process id may belong to another process.
+            self._family.kill()
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         await asyncio.shield(self._exit)
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        await asyncio.to_thread(end_left, self._process.pid)
+        await asyncio.to_thread(self._family.end, END_SECONDS)
         self._over(self._process.pid)
 
     async def _asked(self, frame: bytes, seconds: float, over_what: str, field: str) -> Mapping[str, Any]:
@@ -275,7 +283,7 @@ async def start_predictor(
     log: Path,
     *,
     passed: Sequence[str] = (),
-    started: Callable[[int], None],
+    started: Callable[[int, str], None],
     over: Callable[[int], None],
 ) -> PredictorProcess:
     """Start a predictor process with this agent's interpreter, in a new process session, with one thread and without GPUs.
@@ -284,7 +292,7 @@ async def start_predictor(
         key: What the process runs.
         log: File to which the output of the process is appended.
         passed: Patterns of names of environment variables that it gets from the agent, in addition to the usual ones.
-        started: Called with the process id when the process has started.
+        started: Called with the process id and the mark of the process when it has started.
         over: Called with the process id when the process and its children have ended.
 
     Raises:
@@ -292,7 +300,8 @@ async def start_predictor(
     """
     handle = open_private(log, os.O_WRONLY | os.O_APPEND)
     environment = passed_environment(os.environ, passed)
-    environment |= {**dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": ""}
+    mark = uuid.uuid4().hex
+    environment |= {**dict.fromkeys(_ONE_THREAD, "1"), "CUDA_VISIBLE_DEVICES": "", MARK: mark}
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -310,5 +319,5 @@ async def start_predictor(
         raise PredictorFailed(f"predictor {key.name}: no process can be started: {error.strerror}") from error
     finally:
         os.close(handle)
-    started(process.pid)
-    return PredictorProcess(key, process, log, over)
+    started(process.pid, mark)
+    return PredictorProcess(key, process, log, over, mark)

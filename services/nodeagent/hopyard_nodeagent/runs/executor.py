@@ -105,7 +105,9 @@ class Executor:
             async with slot.lock:
                 try:
                     with self._log_limiter.limited(log, run.start.program, scratch / LOG_POSITION):
-                        return await self._execute_or_heal(run, slot, heard)
+                        ended = await self._execute_or_heal(run, slot, heard)
+                    await self._slots.end_orphans(slot)
+                    return ended
                 finally:
                     self._slots.released(slot)
                     self._delete(scratch)

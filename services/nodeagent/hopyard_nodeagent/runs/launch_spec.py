@@ -6,6 +6,7 @@ trainer class; a *log program* is a command whose reports are read from its outp
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from hopyard._common.environment import OWN, passed_environment
 from hopyard._net.rpc.values import hyperparameters_from_proto
 from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.process_group import MOUNT
+from hopyard._runtime.processes.process_family import MARK
 from hopyard.policy.vocabulary import RunKey
 from hopyard.script import mailbox_files
 from hopyard.v1 import common_pb2, resource_manager_pb2
@@ -279,11 +281,21 @@ def environment_of(
     return environment | _checked(program.environment)
 
 
+def mark_of_token(token: str) -> str:
+    """Return the mark of the training process that has a token: a hash of the token, which is secret."""
+    return hashlib.sha256(token.encode()).hexdigest()[:32]
+
+
 def agent_variables(address: str, token: str) -> dict[str, str]:
-    """Return the environment variables by which a training process finds the agent and authenticates.
+    """Return the environment variables by which a training process finds the agent and authenticates, and the agent its children.
 
     Args:
         address: Address of ApplicationService.
         token: The secret of the process.
     """
-    return {"HOPYARD_AGENT": address, "HOPYARD_TOKEN": token, "HOPYARD_AGENT_PID": str(os.getpid())}
+    return {
+        "HOPYARD_AGENT": address,
+        "HOPYARD_TOKEN": token,
+        "HOPYARD_AGENT_PID": str(os.getpid()),
+        MARK: mark_of_token(token),
+    }

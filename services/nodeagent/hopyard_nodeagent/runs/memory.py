@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -86,16 +85,6 @@ def of_session(leader: int) -> list[int]:
             if os.getsid(other) == leader:
                 found.append(other)
     return found
-
-
-def end_left(leader: int) -> None:
-    """Send SIGKILL to all processes in the process session with this leader, without waiting for their ends.
-
-    It reads the process table, which blocks.
-    """
-    for process in of_session(leader):
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
 
 
 def _processes(pids: list[int]) -> list[psutil.Process]:

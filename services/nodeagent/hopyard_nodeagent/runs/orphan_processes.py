@@ -1,4 +1,4 @@
-"""Ends processes that a killed agent left behind.
+"""The record of an agent's live processes, with which the next agent ends what a killed one left behind.
 
 Most processes end together with their agent, but scripts that have not connected to it yet and child processes of commands do not. Each
 agent therefore records its live processes in files, which the next agent with the same data folder reads.
@@ -6,9 +6,9 @@ agent therefore records its live processes in files, which the next agent with t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +18,7 @@ from typing import Final
 import psutil
 
 from hopyard._runtime.criu import procfs
+from hopyard._runtime.processes import process_family
 from hopyard_nodeagent.runs.memory import of_session
 
 _log = logging.getLogger(__name__)
@@ -32,38 +33,45 @@ _SAME_SECONDS: Final = 2.0
 class OrphanRegistry:
     """The records of the agent's live processes, one file for each; each of these processes leads a process session.
 
-    A record contains the name of this host and, when the process has started, its start time. An agent calls `end_all` at its start,
-    to kill what an earlier agent left, then `starting`, `note` and `forget` for each of its processes.
+    A record contains the name of this host, the mark of the process (`hopyard._runtime.processes.process_family`) and, when it has
+    started, its start time. An agent calls `end_all` at its start, to kill what an earlier agent left, then `starting`, `note` and
+    `forget` for each of its processes.
 
     Args:
         folder: Folder of the records; it must exist.
+
+    Attributes:
+        leaders: The marks of the live processes, by process id.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.leaders: dict[int, str] = {}
 
     @contextmanager
-    def starting(self, token: str) -> Iterator[None]:
-        """Return a context that records that a process with this token in its environment is being started.
+    def starting(self, mark: str) -> Iterator[None]:
+        """Return a context that records that a process with this mark in its environment is being started.
 
-        If the agent is killed before it records the id of the process with `note`, the next agent finds the process by the token.
+        If the agent is killed before it records the id of the process with `note`, the next agent finds the process by the mark.
         """
-        named = _named(token)
-        file = self._folder / f"{_STARTING}{named}"
+        file = self._folder / f"{_STARTING}{mark}"
         file.write_text(json.dumps({"host": socket.gethostname()}))
         try:
             yield
         finally:
             file.unlink(missing_ok=True)
 
-    def note(self, pid: int) -> None:
-        """Record the id of a started process, unless it has ended already."""
+    def note(self, pid: int, mark: str) -> None:
+        """Record the id of a started process with the mark `mark` in its environment, unless it has ended already."""
+        self.leaders[pid] = mark
         with suppress(psutil.NoSuchProcess):
             began = psutil.Process(pid).create_time()
-            (self._folder / str(pid)).write_text(json.dumps({"host": socket.gethostname(), "began": began}))
+            record = {"host": socket.gethostname(), "began": began, "mark": mark}
+            (self._folder / str(pid)).write_text(json.dumps(record))
 
     def forget(self, pid: int) -> None:
-        """Delete the record of a process. Call it when all processes of its process session have ended."""
+        """Delete the record of a process. Call it when all processes of its family have ended."""
+        self.leaders.pop(pid, None)
         (self._folder / str(pid)).unlink(missing_ok=True)
 
     def end_all(self) -> None:
@@ -90,10 +98,10 @@ def _left(file: Path) -> list[int]:
     The start time in the record tells whether the process id has been reused by another process.
     """
     if file.name.startswith(_STARTING):
-        return _with_token(file.name.removeprefix(_STARTING))
+        return _marked(file.name.removeprefix(_STARTING))
     try:
         leader, noted = int(file.name), json.loads(file.read_text())
-        host, began = str(noted["host"]), float(noted["began"])
+        host, began, mark = str(noted["host"]), float(noted["began"]), str(noted["mark"])
     except (ValueError, TypeError, KeyError):  # Incomplete: the agent was killed while it wrote the file.
         return []
     if host != socket.gethostname():
@@ -102,22 +110,12 @@ def _left(file: Path) -> list[int]:
         present = psutil.Process(leader).create_time()
     except psutil.NoSuchProcess:
         present = began  # The session id is not reused while processes of the session exist.
-    return of_session(leader) if abs(present - began) < _SAME_SECONDS else []
+    of_leader = of_session(leader) if abs(present - began) < _SAME_SECONDS else []
+    return sorted({*of_leader, *_marked(mark)})
 
 
-def _named(token: str) -> str:
-    """Return a file name derived from a token by a hash, because the token is secret."""
-    return hashlib.sha256(token.encode()).hexdigest()[:32]
-
-
-def _with_token(named: str) -> list[int]:
-    """Return the ids of processes whose environment contains the token with the file name `named`."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            token = process.environ().get("HOPYARD_TOKEN")
-        except psutil.Error:  # The process belongs to another user or has ended.
-            continue
-        if token is not None and _named(token) == named:
-            found.append(process.pid)
-    return found
+def _marked(mark: str) -> list[int]:
+    """Return the ids of the processes whose environment contains the mark; none if it is empty."""
+    if not mark:
+        return []
+    return [pid for pid in psutil.pids() if pid != os.getpid() and process_family.mark_of(pid) == mark]

@@ -18,12 +18,15 @@ from hopyard._net.auth import CallerKind, Principal, TokenAuthenticator, new_tok
 from hopyard.errors import InvalidInput, PermissionDenied
 from hopyard.v1 import resource_manager_pb2
 from hopyard_nodeagent.paths import AgentFolders
+from hopyard_nodeagent.runs.adopted_processes import AdoptedProcesses
+from hopyard_nodeagent.runs.control_group import ControlGroups
 from hopyard_nodeagent.runs.launch_spec import (
     LaunchSpec,
     Preparation,
     ProgramRefused,
     agent_variables,
     environment_of,
+    mark_of_token,
     spare,
 )
 from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
@@ -63,6 +66,7 @@ class Slots:
         folders: The data folder of the agent.
         attach_seconds: Maximum time in seconds for a new runner to attach (connect to the agent).
         passed: Patterns of names of environment variables that all processes get from the agent, in addition to the usual ones.
+        groups: Creates the control groups of the processes; None: they have none.
         clock: Returns monotonic seconds, to measure idle times.
     """
 
@@ -73,6 +77,7 @@ class Slots:
         *,
         attach_seconds: float,
         passed: Sequence[str] = (),
+        groups: ControlGroups | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._slots = {slot.id: AgentSlot(slot) for slot in settings}
@@ -83,8 +88,12 @@ class Slots:
         self.tokens: Final = TokenAuthenticator()
         """The tokens of the live training processes."""
         self._starting: dict[str, asyncio.Future[Runner]] = {}
-        self._leftovers = OrphanRegistry(folders.processes)
-        self._leftovers.end_all()
+        self.processes: Final = OrphanRegistry(folders.processes)
+        """The record of the agent's live processes."""
+        self.processes.end_all()
+        self.adopted: Final = AdoptedProcesses(self.processes.leaders)
+        """The processes whose parents have ended, if the agent is a subreaper."""
+        self._groups = groups or ControlGroups("", None)
         self.application_address = ""
 
     def get(self, slot: str) -> AgentSlot:
@@ -223,11 +232,12 @@ class Slots:
 
         def over(pid: int) -> None:
             self.tokens.remove(token)
-            self._leftovers.forget(pid)
+            self.processes.forget(pid)
 
         try:
             variables = agent_variables(self.application_address, token.text)
-            with self._leftovers.starting(token.text):
+            mark = mark_of_token(token.text)
+            with self.processes.starting(mark):
                 slot.runner = runner = await spawn(
                     program,
                     token_id=token.id,
@@ -235,8 +245,9 @@ class Slots:
                     log=log,
                     folder=folder,
                     over=over,
+                    group=self._groups.add,
                 )
-                self._leftovers.note(runner.pid)
+                self.processes.note(runner.pid, mark)
             started.set_result(runner)
         finally:
             del self._starting[token.id]
@@ -245,6 +256,11 @@ class Slots:
                 self.tokens.remove(token)
         slot.environment = environment
         return runner
+
+    async def end_orphans(self, slot: AgentSlot) -> None:
+        """End the processes that a run has left on its slot and whose parents have ended; the caller holds the slot's lock."""
+        if slot.runner is not None and (self._groups.available or self.adopted.any()):
+            await slot.runner.end_orphans()
 
     def released(self, slot: AgentSlot) -> None:
         """Record that the slot is idle from now on: its run has ended."""

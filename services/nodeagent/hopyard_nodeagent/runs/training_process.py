@@ -21,13 +21,14 @@ from typing import Any, Final
 from hopyard._common.private_files import inherited_umask, open_private
 from hopyard._runtime.criu import procfs
 from hopyard._runtime.criu.process_group import MOUNT
+from hopyard._runtime.processes.process_family import MARK, ProcessFamily
 from hopyard._runtime.runner.watchdog import CRASHES, EXIT_AGENT_GONE
 from hopyard.errors import Conflict, InvalidInput
 from hopyard.v1 import application_pb2 as wire
 from hopyard.v1 import common_pb2, resource_manager_pb2
+from hopyard_nodeagent.runs.control_group import ControlGroup
 from hopyard_nodeagent.runs.launch_spec import LaunchSpec
 from hopyard_nodeagent.runs.logs import log_reader
-from hopyard_nodeagent.runs.memory import of_session
 from hopyard_nodeagent.runs.orphan_processes import END_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -72,10 +73,17 @@ class Runner:
         program: What the process executes.
         log: The file to which the process writes between runs.
         over: Called with the process id when the process and its children have ended; None: nothing is called.
+        family: The process with all its children; None: those in its process session.
     """
 
     def __init__(
-        self, process: Process, token_id: str, program: LaunchSpec, log: Path, over: Callable[[int], None] | None = None
+        self,
+        process: Process,
+        token_id: str,
+        program: LaunchSpec,
+        log: Path,
+        over: Callable[[int], None] | None = None,
+        family: ProcessFamily | None = None,
     ) -> None:
         self.program = program
         self.pid = process.pid
@@ -83,6 +91,7 @@ class Runner:
         self._process = process
         self._log = log
         self._over = over
+        self._family = family or ProcessFamily(process.pid)
         self._log_began = log_reader.size(log)
         self._attached = asyncio.Event()
         self._detached = asyncio.Event()
@@ -309,19 +318,20 @@ class Runner:
         await self._process.wait()
         # Orphans of the process, such as data loaders. The slot is free when they have ended.
         self._kill_group()
-        await asyncio.to_thread(procfs.end, partial(of_session, self.pid), END_SECONDS)
+        await asyncio.to_thread(self._family.end, END_SECONDS)
         if self._folder:
             await asyncio.to_thread(procfs.end, partial(procfs.mounted, MOUNT, self._folder), END_SECONDS)
         if self._over is not None:
             self._over(self.pid)
 
+    async def end_orphans(self) -> None:
+        """Kill the processes that the last run has left and whose parents have ended; return when they have ended."""
+        await asyncio.to_thread(self._family.end_orphans, END_SECONDS)
+
     def _kill_group(self) -> None:
+        self._family.kill()
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        if self.program.parent:  # The user's program has its own process group.
-            for process in of_session(self.pid):
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
 
     def _died(self, when: str, *, running: bool = False) -> RunnerDied:
         code = self._process.returncode
@@ -348,6 +358,7 @@ async def spawn(
     log: Path,
     folder: Path,
     over: Callable[[int], None] | None = None,
+    group: Callable[[int], ControlGroup | None] = lambda pid: None,
 ) -> Runner:
     """Start a training process in a new process session, without input.
 
@@ -358,6 +369,7 @@ async def spawn(
         log: File to which its output is appended.
         folder: Its working directory.
         over: Called with the process id when the process and its children have ended; None: nothing is called.
+        group: Moves the process with an id into a control group, and returns the group; None: there is none.
 
     Raises:
         RunnerDied: The program of the command line cannot be started.
@@ -380,7 +392,16 @@ async def spawn(
         os.close(handle)
     owner = f" of experiment {program.experiment}" if program.experiment else ", which waits for its first run"
     _log.info("started runner %d%s", process.pid, owner)
-    return Runner(process, token_id, program, log, over)
+    control = group(process.pid)
+    family = ProcessFamily(process.pid, environment.get(MARK, ""), control)
+
+    def ended(pid: int) -> None:
+        if control is not None:
+            control.delete()
+        if over is not None:
+            over(pid)
+
+    return Runner(process, token_id, program, log, ended, family)
 
 
 def _signal_name(number: int) -> str:

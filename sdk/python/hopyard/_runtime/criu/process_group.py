@@ -33,7 +33,8 @@ MOUNT: Final = "/run/hopyard/job"
 OUTPUT: Final = "output"
 """Name of the file in the working folder to which the program's output is appended."""
 
-_FLAGS: Final = ("--tcp-close", "--ext-unix-sk", "--file-locks", "--link-remap")
+_FLAGS: Final = ("--tcp-close", "--ext-unix-sk", "--file-locks", "--link-remap", "--manage-cgroups=ignore")
+"""Options of CRIU. Restored processes are in the control group of the runner, not in a copy of the one where they were dumped."""
 _GHOSTS: Final = ("--ghost-limit", str(1 << 30))
 """Size limit for unlinked files in the image: data loaders share memory with their workers through such files."""
 _SYSTEM: Final = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin"

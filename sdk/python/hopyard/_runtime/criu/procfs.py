@@ -18,9 +18,16 @@ def tree(pid: int) -> list[int]:
     """Return `pid` and the process ids of all its descendants, parents first; only `pid` if this process has ended."""
     found = [pid]
     for one in found:
-        with suppress(*_GONE):
-            for thread in os.listdir(f"/proc/{one}/task"):
-                found += map(int, Path(f"/proc/{one}/task/{thread}/children").read_text().split())
+        found += children(one)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Return the process ids of the children of a process, zombies included; empty if it has ended."""
+    found: list[int] = []
+    with suppress(*_GONE):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return found
 
 

@@ -14,6 +14,7 @@ from hopyard._runtime.runner.agent_connection import AgentConnection
 from hopyard._runtime.runner.command.log_run import LoggedRun
 from hopyard._runtime.runner.failures import ended_by
 from hopyard._runtime.runner.program import ProgramLoader
+from hopyard._runtime.runner.strays import end_strays
 from hopyard._runtime.runner.training_run import TrainingRun
 from hopyard.v1 import application_pb2 as wire
 
@@ -54,6 +55,8 @@ class RunnerProcess:
                 ended, _ = ended_by(error, run.boundary.position)
             else:
                 ended = run.execute(programs) if isinstance(run, TrainingRun) else run.execute()
+                if strays := end_strays():
+                    sys.stderr.write(f"hopyard: ended {len(strays)} processes that the run had left: {strays}\n")
                 _restore_output(own_output)
             attachment.run = None
             attachment.outbox.send(wire.AttachRequest(ended=ended))

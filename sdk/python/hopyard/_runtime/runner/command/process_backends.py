@@ -17,6 +17,7 @@ from hopyard._runtime.criu import PROVIDER
 from hopyard._runtime.criu.binary import look
 from hopyard._runtime.criu.image_storage import ImageFolders
 from hopyard._runtime.criu.process_group import MOUNT, OUTPUT, DumpableJob
+from hopyard._runtime.processes.process_family import MARK
 from hopyard._runtime.runner.agent_connection import SPEAKER
 from hopyard._runtime.runner.command.metrics import TrainingCommandError
 from hopyard._runtime.snapshot_file import SnapshotFileInfo
@@ -163,6 +164,7 @@ class DumpableProcesses:
             kept, self.stopped = self.job.restore(file, sha256, self._accept)
             return kept
         environment = program_environment(os.environ, start.environment)
+        environment.pop(MARK, None)  # It would be part of the snapshot. The program's namespace finds its processes.
         command, folder = list(start.command.arguments), start.working_folder
         place = str(self.folder) + folder.removeprefix(MOUNT) if folder.startswith(MOUNT) else folder
         program = os.path.join(place, command[0]) if "/" in command[0] else command[0]

@@ -1,0 +1,145 @@
+"""Tests of adopted processes, control groups and families, on real processes and on files like the kernel's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hopyard._runtime.processes.process_family import MARK, ProcessFamily, mark_of
+from hopyard_nodeagent.runs.adopted_processes import AdoptedProcesses
+from hopyard_nodeagent.runs.control_group import ControlGroup, ControlGroups, writable_root
+from tests.timing import HANG_SECONDS
+
+
+class Sleeper:
+    """A process in a session of its own that has a mark, or none."""
+
+    def __init__(self, mark: str = "", command: str = "echo; exec sleep 600") -> None:
+        environment = {MARK: mark, "PATH": os.environ["PATH"]} if mark else {"PATH": os.environ["PATH"]}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(["sh", "-c", command], env=environment, start_new_session=True, stdout=pipe)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline().decode().strip()
+        self.pid = self.process.pid
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def looks(adopted: AdoptedProcesses, times: int = 3) -> list[int]:
+    return [pid for _ in range(times) for pid in adopted.look()]
+
+
+def test_an_adopted_process_ends_when_the_leader_with_its_mark_has_ended() -> None:
+    child = Sleeper("m")
+    try:
+        leaders = {1 << 22: "m"}
+        adopted = AdoptedProcesses(leaders, lambda: [child.pid])
+        assert adopted.any()
+        assert looks(adopted, 9) == []
+        del leaders[1 << 22]
+        assert looks(adopted, 1) == [child.pid]
+        assert child.process.wait(HANG_SECONDS) == -signal.SIGKILL
+    finally:
+        child.close()
+
+
+def test_one_without_a_mark_ends_when_no_leader_is_left_to_which_it_may_belong() -> None:
+    child = Sleeper()
+    try:
+        leaders = {1 << 22: "a", (1 << 22) + 1: "b"}
+        adopted = AdoptedProcesses(leaders, lambda: [child.pid])
+        assert looks(adopted) == []
+        leaders[(1 << 22) + 2] = "c"  # It was started later, so the process is not its child.
+        del leaders[1 << 22]
+        assert looks(adopted) == []
+        del leaders[(1 << 22) + 1]
+        assert looks(adopted, 1) == [child.pid]
+    finally:
+        child.close()
+
+
+def test_leaders_and_new_processes_and_those_of_the_own_session_are_left_alone() -> None:
+    leader, new = Sleeper("m"), Sleeper("x")
+    with subprocess.Popen(["sleep", "600"]) as tool:
+        try:
+            adopted = AdoptedProcesses({leader.pid: "m"}, lambda: [leader.pid, new.pid, tool.pid])
+            assert looks(adopted, 2) == []
+            adopted = AdoptedProcesses({}, lambda: [tool.pid])
+            assert not adopted.any()
+            assert looks(adopted, 9) == []
+        finally:
+            tool.kill()
+            leader.close()
+            new.close()
+
+
+def test_an_adopted_process_that_has_ended_is_reaped_and_one_that_is_waited_for_at_once_is_not() -> None:
+    dead = subprocess.Popen(["true"], start_new_session=True)
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    adopted = AdoptedProcesses({}, lambda: [dead.pid])
+    assert looks(adopted, 2) == []
+    assert Path(f"/proc/{dead.pid}").exists()
+    adopted.look()
+    assert not Path(f"/proc/{dead.pid}").exists()
+    dead.wait()
+
+
+def test_a_family_ends_with_what_has_left_its_session_and_with_what_has_its_mark() -> None:
+    leader = Sleeper("m", "env -i setsid -w sleep 600 & echo $!; wait")
+    marked, other = Sleeper("m"), Sleeper("n")
+    try:
+        family = ProcessFamily(leader.pid, "m")
+        assert mark_of(marked.pid) == "m"
+        assert {leader.pid, marked.pid} < set(family.members())
+        assert family.orphans() == [marked.pid]
+        assert family.end_orphans(HANG_SECONDS) == []
+        assert leader.process.poll() is None
+        family.kill()  # Now the leader and its descendants, of which one has no mark.
+        assert leader.process.wait(HANG_SECONDS) == -signal.SIGKILL
+        assert family.end(HANG_SECONDS) == []
+        assert other.process.poll() is None
+    finally:
+        for each in (leader, marked, other):
+            each.close()
+
+
+def test_the_groups_of_an_earlier_agent_are_deleted(tmp_path: Path) -> None:
+    for name in ("hopyard-home-12", "hopyard-home2-13"):
+        (tmp_path / name).mkdir()
+    groups = ControlGroups("home", tmp_path)
+    assert groups.available
+    assert [path.name for path in tmp_path.iterdir()] == ["hopyard-home2-13"]
+    assert groups.add(14) is None, "this folder is not in a file system of control groups"
+    assert [path.name for path in tmp_path.iterdir()] == ["hopyard-home2-13"]
+    assert ControlGroups("home", None).add(14) is None
+
+
+def test_a_group_that_cannot_be_made_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    groups = ControlGroups("home", tmp_path / "missing")
+    assert groups.add(14) is None
+    assert "no control group for process 14: No such file or directory" in caplog.text
+    group = ControlGroup(tmp_path / "missing" / "x")
+    group.kill()
+    group.delete()
+    assert group.members() == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "own", "found"),
+    [
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "0::/a", None),  # The group has no cgroup.procs that can be written.
+        ("31 25 0:27 / {} ro - cgroup2 cgroup ro", "0::/", None),
+        ("31 25 0:27 / {} rw - cgroup cgroup rw,pids", "0::/", None),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "8:pids:/", None),
+    ],
+)
+def test_where_no_group_is_writable_there_is_none(tmp_path: Path, mount: str, own: str, found: None) -> None:
+    (tmp_path / "mountinfo").write_text(mount.format(tmp_path))
+    (tmp_path / "cgroup").write_text(own)
+    assert writable_root(tmp_path / "mountinfo", tmp_path / "cgroup") is found

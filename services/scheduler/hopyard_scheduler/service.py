@@ -331,18 +331,13 @@ class SchedulerService:
     async def _watch_leases(self) -> None:
         """Submit the event `NodeExpired` for each node whose lease expires. Run until cancelled.
 
-        After a stall of this process it renews all leases instead, because it could not receive heartbeats during the
-        stall.
+        Time in which this process was stalled does not count, because it could not read heartbeats.
         """
         interval = self._sessions.lease_seconds / 4
-        before = time.monotonic()
         while True:
             await asyncio.sleep(interval)
-            now = time.monotonic()
-            if now - before > 2 * interval + 1.0:
-                _LOG.warning("stalled for %.1f s; all leases are renewed", now - before)
-                self._sessions.renew_all()
-            before = now
+            if (stall := self._sessions.tick(interval)) > interval:
+                _LOG.warning("stalled for %.1f s, which the leases of nodes do not include", stall)
             for node in self._sessions.expired():
                 _LOG.warning("node %s is silent for %.1f s: lost", node, self._sessions.silent_seconds(node))
                 self._sessions.forget(node)

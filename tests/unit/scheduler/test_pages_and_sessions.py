@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
 
 from hopyard.errors import InvalidInput
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
 from hopyard_scheduler.pagination import page
 
@@ -45,13 +52,13 @@ async def test_a_lost_node_s_session_ends_so_that_it_says_hello_again() -> None:
     sessions.forget("a")
     assert await session.next() is None
     sessions.alive(session)
-    sessions.renew_all()
+    sessions.tick(2.5)
     # The time of the last message remains visible.
     assert (sessions.silent_seconds("a"), sessions.expired()) == (12.0, [])
     assert sessions.silent_seconds("b") == float("inf")
 
 
-def test_a_silent_node_loses_its_lease_and_a_stall_renews_all() -> None:
+def test_a_silent_node_loses_its_lease_and_a_long_stall_renews_all() -> None:
     clock = Clock()
     sessions = Sessions(10.0, clock)
     sessions.open(Session("a", "1", "127.0.0.1:1"))
@@ -60,9 +67,46 @@ def test_a_silent_node_loses_its_lease_and_a_stall_renews_all() -> None:
     sessions.seen("b")
     clock.now += 3
     assert sessions.expired() == ["a"]
-    sessions.renew_all()
+    clock.now += 60
+    assert sessions.tick(2.5) == 68.5
     assert sessions.expired() == []
     assert sessions.silent_seconds("a") == 0
+
+
+def test_stalls_of_the_scheduler_do_not_count_however_often_they_come() -> None:
+    clock = Clock()
+    sessions = Sessions(10.0, clock)
+    sessions.open(Session("a", "1", "x"))
+    for _ in range(8):  # The scheduler runs for 1 s, then it is stopped for 3 s.
+        clock.now += 4
+        assert sessions.tick(1.0) == 3.0
+        assert sessions.expired() == []
+    for _ in range(3):  # It runs all the time.
+        clock.now += 1
+        assert sessions.tick(1.0) == 0.0
+    assert sessions.silent_seconds("a") == 3.0
+    clock.now += 8
+    assert sessions.expired() == ["a"]
+
+
+def test_a_node_whose_messages_the_scheduler_does_not_read_keeps_its_lease() -> None:
+    """Check it with a message that waits because AppStat does not answer for a minute."""
+    clock = Clock()
+    sessions = Sessions(10.0, clock)
+    sessions.open(Session("a", "1", "x"))
+    with sessions.reading("a"):
+        with sessions.reading("a"):  # Its older session has not ended yet.
+            clock.now += 60
+        assert sessions.expired() == []
+        clock.now += 20
+        assert sessions.expired() == []
+    assert sessions.silent_seconds("a") == 0
+    clock.now += 11
+    assert sessions.expired() == ["a"]
+    sessions.forget("a")
+    with sessions.reading("a"):
+        clock.now += 1
+    assert sessions.silent_seconds("a") == 12
 
 
 async def test_a_new_session_ends_the_older_one() -> None:
@@ -149,3 +193,33 @@ async def test_an_agent_that_knows_no_bundles_gets_one_after_the_other() -> None
         assert message is not None
         assert message.ack.sequence == sequence
         assert not message.more
+
+
+async def test_a_session_whose_events_wait_for_the_journal_keeps_the_lease_of_its_node() -> None:
+    """While AppStat does not answer, the queue of events is full, and the heartbeats behind a message are not read."""
+    clock, written, waits = Clock(), asyncio.Event(), asyncio.Event()
+    sessions = Sessions(10.0, clock)
+    session = Session("a", "1", "x")
+    sessions.open(session)
+
+    async def submit(event: object) -> None:
+        waits.set()
+        await written.wait()
+
+    runtime: Any = SimpleNamespace(submit=submit, clock=clock)
+    anything: Any = MagicMock()
+    reader = SessionRequests(runtime, sessions, anything, anything, anything, anything)
+
+    async def requests() -> AsyncIterator[pb.AgentSessionRequest]:
+        yield pb.AgentSessionRequest(leaving=pb.AgentLeaving())
+        yield pb.AgentSessionRequest(heartbeat=pb.AgentHeartbeat())
+
+    reading = asyncio.create_task(reader.read(session, requests()))
+    await waits.wait()
+    clock.now += 60
+    assert sessions.expired() == []
+    written.set()
+    await reading
+    assert sessions.silent_seconds("a") == 0
+    clock.now += 11
+    assert sessions.expired() == ["a"]

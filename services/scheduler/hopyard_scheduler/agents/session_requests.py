@@ -87,18 +87,19 @@ class SessionRequests:
         session = Session(hello.node, hello.incarnation, hello.address, hello.home, bundles=hello.bundles)
         self._sessions.open(session)
         self._sessions.gpus.announce(hello.node, hello.gpus)
-        if hello.leaving:  # Before it joins, so that no run starts on it.
-            await self._runtime.submit(NodeLeaving(self._runtime.clock(), hello.node, hello.incarnation))
-        await self._runtime.submit(
-            NodeJoined(
-                at=self._runtime.clock(),
-                node=hello.node,
-                incarnation=hello.incarnation,
-                slots=tuple(slot_from_proto(m) for m in hello.slots),
-                runs=tuple(run_key_from_proto(run) for run in hello.runs),
-                snapshots=tuple(hello.snapshots),
+        with self._sessions.reading(session.node):
+            if hello.leaving:  # Before it joins, so that no run starts on it.
+                await self._runtime.submit(NodeLeaving(self._runtime.clock(), hello.node, hello.incarnation))
+            await self._runtime.submit(
+                NodeJoined(
+                    at=self._runtime.clock(),
+                    node=hello.node,
+                    incarnation=hello.incarnation,
+                    slots=tuple(slot_from_proto(m) for m in hello.slots),
+                    runs=tuple(run_key_from_proto(run) for run in hello.runs),
+                    snapshots=tuple(hello.snapshots),
+                )
             )
-        )
         return session
 
     async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:
@@ -114,8 +115,9 @@ class SessionRequests:
         try:
             async for request in requests:
                 self._sessions.alive(session)
-                for message in (request, *request.more):
-                    await self._take(session, message)
+                with self._sessions.reading(session.node):
+                    for message in (request, *request.more):
+                        await self._take(session, message)
         finally:
             session.close()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hopyard.v1 import resource_manager_pb2
 from hopyard_scheduler.agents.gpus import NodeGpus
@@ -122,6 +124,8 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._seen: dict[str, float] = {}
         self._leased: set[str] = set()
+        self._busy: Counter[str] = Counter()
+        self._ticked = clock()
         self._addresses: dict[str, str] = {}
 
     def open(self, session: Session) -> None:
@@ -194,6 +198,22 @@ class Sessions:
             self._addresses.pop(node, None)
             self.gpus.forget(node)
 
+    @contextmanager
+    def reading(self, node: str) -> Iterator[None]:
+        """Return a context in which a message of a node is handled, which may wait, for example until the journal can be written.
+
+        The later messages of the node are not read meanwhile. Its lease does therefore not expire, and begins again at the end.
+        """
+        self._busy[node] += 1
+        try:
+            yield
+        finally:
+            self._busy[node] -= 1
+            if self._busy[node] <= 0:
+                del self._busy[node]
+            if node in self._leased:
+                self._seen[node] = self._clock()
+
     def silent_seconds(self, node: str) -> float:
         """Return the seconds since the node's lease was last renewed; infinite if it never had a lease."""
         return self._clock() - self._seen[node] if node in self._seen else float("inf")
@@ -201,12 +221,23 @@ class Sessions:
     def expired(self) -> list[str]:
         """Return the ids of the nodes whose leases have expired, sorted. Their leases remain until `forget` or a renewal."""
         now = self._clock()
-        return sorted(node for node in self._leased if now - self._seen[node] > self.lease_seconds)
+        silent = (node for node in self._leased if now - self._seen[node] > self.lease_seconds)
+        return sorted(node for node in silent if node not in self._busy)
 
-    def renew_all(self) -> None:
-        """Renew all leases from the present time. It is called after a stall of this process."""
+    def tick(self, interval: float) -> float:
+        """Exclude from all leases the time in which this process was stalled; call it every `interval` seconds, before `expired`.
+
+        A stall is time by which a call is late: this process has read no messages. A lease lasts longer by it. After a stall that is
+        longer than an interval and a second, all leases begin again.
+
+        Returns:
+            The length of the stall in seconds; 0: there was none.
+        """
+        now = self._clock()
+        stall, self._ticked = max(now - self._ticked - interval, 0.0), now
         for node in self._leased:
-            self._seen[node] = self._clock()
+            self._seen[node] = now if stall > interval + 1.0 else min(self._seen[node] + stall, now)
+        return stall
 
     @property
     def addresses(self) -> dict[str, str]:

@@ -33,6 +33,15 @@ class Bad(Solver):
                 os._exit(3)
             case "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "forks":
+                for _ in range(8):
+                    if os.fork() == 0:
+                        os.setsid()
+                        time.sleep(600)
+                time.sleep(600)
+            case "memory":
+                held = b"x" * (256 << 20)
+                time.sleep(600 + len(held))
             case "sleep":
                 time.sleep(600)
             case "set":

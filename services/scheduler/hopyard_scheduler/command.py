@@ -57,6 +57,13 @@ def command(
             help="Seconds that a needed policy process may be absent before its experiment is paused.",
         ),
     ] = DEFAULT_ABSENCE_SECONDS,
+    policy_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory limit of a policy process that the scheduler starts, with its child processes, such as 500MB; none: no limit.",
+        ),
+    ] = "2GiB",
     store_quota: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +105,8 @@ def command(
         from hopyard.spec.units import KEEP_UNKNOWN, option_seconds  # The import is slow.
 
         check_times(lease, heartbeat)
-        quota = _quota_of(store_quota)
+        quota = _bytes_of(store_quota, "--store-quota") if store_quota is not None else None
+        memory = _bytes_of(policy_memory, "--policy-memory")
         forget_seconds = option_seconds("--forget-lost", forget_lost)
         grace_seconds = option_seconds("--keep-unknown", keep_unknown, allowed=KEEP_UNKNOWN)
         service = SchedulerService(
@@ -113,6 +121,7 @@ def command(
             forget_seconds=forget_seconds,
             policy_seconds=policy_time_limit,
             absence_seconds=policy_absence_limit,
+            policy_memory=memory,
             store_quota=quota,
             grace_seconds=grace_seconds,
         )
@@ -132,15 +141,18 @@ def command(
     raise typer.Exit(run_service(main, name="scheduler", log_format=log_format, log_level=log_level))
 
 
-def _quota_of(given: str | None) -> int | None:
-    if given is None:
-        return None
+def _bytes_of(given: str, option: str) -> int:
+    """Return the number of bytes that an option such as "50GiB" specifies; 0 for "none".
+
+    Raises:
+        InvalidInput: The text is neither a number of bytes nor "none".
+    """
     from hopyard.spec.units import size_or_none  # The import is slow.
 
     try:
         return size_or_none(given)
     except ValueError as error:
-        raise InvalidInput(f"--store-quota: {error}") from error
+        raise InvalidInput(f"{option}: {error}") from error
 
 
 def check_times(lease: float, heartbeat: float) -> None:

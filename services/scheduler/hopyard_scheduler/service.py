@@ -14,6 +14,7 @@ from pathlib import Path
 from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard._net.server import Background, Server
+from hopyard._runtime.processes.process_limits import DEFAULT_MEMORY_BYTES, ResourceLimits
 from hopyard.v1 import (
     appstat_pb2_grpc,
     data_pb2_grpc,
@@ -92,6 +93,7 @@ class SchedulerService:
             is paused.
         absence_seconds: Seconds that the scheduler waits for a needed policy process to connect. If it takes longer,
             the experiment is paused.
+        policy_memory: Maximum physical memory in bytes of a policy process that the scheduler starts, with its children; 0: no limit.
         store_quota: Maximum number of bytes in the store for the snapshots of all experiments; 0: no limit; None: the
             quota that AppStat has stored.
         grace_seconds: Seconds without use after which a snapshot on a node is deleted of which the cluster has no record.
@@ -112,6 +114,7 @@ class SchedulerService:
         policy_seconds: float = DEFAULT_POLICY_SECONDS,
         data_seconds: float = INTERVAL_SECONDS,
         absence_seconds: float = DEFAULT_ABSENCE_SECONDS,
+        policy_memory: int = DEFAULT_MEMORY_BYTES,
         store_quota: int | None = None,
         grace_seconds: float = DEFAULT_GRACE_SECONDS,
     ) -> None:
@@ -150,7 +153,12 @@ class SchedulerService:
         self._registry = ConnectionRegistry()
         limits = Limits(policy_seconds, absence_seconds)
         self._policies = PolicyProcesses(
-            self._registry, lambda: self.address, self._server.tokens, self._appstat_stub, limits
+            self._registry,
+            lambda: self.address,
+            self._server.tokens,
+            self._appstat_stub,
+            limits,
+            ResourceLimits(policy_memory),
         )
         self._runtime = Runtime(journal, self._carrier, self._policies)
         self._inspections = Inspections(self._sessions)

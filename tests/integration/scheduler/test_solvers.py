@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
+from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
-from hopyard_scheduler.external_requests import solver_dispatcher
+from hopyard_scheduler.external_requests import solver_dispatcher, worker_process
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
@@ -102,6 +104,22 @@ async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
     assert said[5] == f"{name}: its answer has 2000002 bytes, at most 1000000 are allowed"
     assert [a.result for a in found] == [None] * 6 + ["print"]
     assert (late.result, late.error) == (None, f"{name} took longer than {scaled(2.0):g} s to answer")
+    assert processes() == []
+
+
+@pytest.mark.parametrize(
+    ("how", "limits", "told"),
+    [
+        ("forks", ResourceLimits(processes=4), "it has started "),
+        ("memory", ResourceLimits(memory_bytes=128 << 20), "out of memory: it used "),
+    ],
+)
+async def test_a_solver_that_takes_too_much_is_ended_with_all_that_it_has_started(
+    how: str, limits: ResourceLimits, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "LIMITS", limits)
+    with pytest.raises(InvalidInput, match=f"solver tests.integration.solvers:Bad: {told}"):
+        await solver_dispatcher.solve_aside("tests.integration.solvers:Bad", how, HANG_SECONDS)
     assert processes() == []
 
 

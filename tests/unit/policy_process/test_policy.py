@@ -298,7 +298,7 @@ async def test_one_that_dies_over_the_same_up_call_again_and_again_is_given_up()
     answer = await rig.ask()
     assert isinstance(answer, PolicyFailed)
     assert answer.unheard
-    assert str(answer.reason) == "policy mine: its process ended 5 times during up-call 1 ShareChange"
+    assert str(answer.reason) == "policy mine: its process ended 3 times during up-call 1 ShareChange"
 
 
 async def test_the_failure_of_a_policy_whose_process_dies_shows_the_last_output(

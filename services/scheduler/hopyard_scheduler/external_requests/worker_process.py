@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import uuid
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -17,16 +18,24 @@ from hopyard._common.bounded_json import read_json
 from hopyard._common.environment import without_own
 from hopyard._common.formatting import printable
 from hopyard._common.private_files import inherited_umask
+from hopyard._runtime.processes.process_family import MARK, ProcessFamily
+from hopyard._runtime.processes.process_limits import LOOK_SECONDS, ResourceLimits
 from hopyard.errors import InvalidInput
+from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _MOST_SAID: Final = 1000
+LIMITS: Final = ResourceLimits()
+"""The limits of a worker process with its descendants."""
+
+_END_SECONDS: Final = 3.0
+"""Time limit in seconds for killed processes to disappear."""
 
 
 class WorkerProcess:
     """A running worker process, created by `aside`. It answers one request after the other.
 
     Args:
-        process: The process, whose program uses `hopyard._runtime.worker_process`.
+        process: The process, whose program uses `hopyard._runtime.processes.worker_process`.
         who: The name of the process in error messages.
         log: The file that has its error output.
         most_bytes: Maximum size of an answer in bytes; a larger answer is invalid.
@@ -35,6 +44,8 @@ class WorkerProcess:
     def __init__(self, process: Process, who: str, log: IO[bytes], most_bytes: int) -> None:
         self._process = process
         self._who = who
+        self.excess = ""
+        """The limit that the process has exceeded; empty: none."""
         self._log = log
         self._most_bytes = most_bytes
 
@@ -52,9 +63,8 @@ class WorkerProcess:
             InvalidInput: The process answered with an error, ended, took too long, or sent an invalid answer.
         """
         try:
-            async with asyncio.timeout(seconds):
-                said = await self._answer(wanted, while_)
-        except TimeoutError as error:
+            said = await within(seconds, self._answer(wanted, while_))
+        except TimeLimitExceeded as error:
             raise InvalidInput(f"{self._who} took longer than {seconds:g} s {over}") from error
         if "error" in said:
             raise InvalidInput(str(said["error"]))
@@ -65,6 +75,8 @@ class WorkerProcess:
             return await self._exchange(wanted)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await self._process.wait()  # The process may continue after it has closed its streams.
+            if self.excess:
+                raise InvalidInput(f"{self._who}: {self.excess}") from error
             how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
             raise InvalidInput(f"{self._who}: its process {how} {while_}{self._said()}") from error
         except ValueError as error:
@@ -93,16 +105,18 @@ class WorkerProcess:
 
 @asynccontextmanager
 async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[WorkerProcess]:
-    """Run `python -m module` while the context is open, then kill its process group.
+    """Run `python -m module` while the context is open, then kill it with all that it has started.
 
-    The context value is a `WorkerProcess`, with which requests are sent to the process.
+    It is also killed if it exceeds the default `ResourceLimits`. The context value is a `WorkerProcess`, with which requests are
+    sent to the process.
 
     Args:
-        module: The module, which must use `hopyard._runtime.worker_process`.
+        module: The module, which must use `hopyard._runtime.processes.worker_process`.
         who: The name of the process in error messages.
         priority: The nice value of the process.
         most_bytes: Maximum size of an answer in bytes; a larger answer is invalid.
     """
+    mark = uuid.uuid4().hex
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -114,13 +128,26 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
             stdin=PIPE,
             stdout=PIPE,
             stderr=log,
-            env=without_own(os.environ),
+            env=without_own(os.environ) | {MARK: mark},
             start_new_session=True,
             umask=inherited_umask(),
         )
+        family, worker = ProcessFamily(process.pid, mark), WorkerProcess(process, who, log, most_bytes)
+        watching = asyncio.create_task(_watch(worker, process.pid, family), name=f"limits of {who}")
         try:
-            yield WorkerProcess(process, who, log, most_bytes)
+            yield worker
         finally:
+            watching.cancel()
+            family.kill()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
+            await asyncio.shield(asyncio.to_thread(family.end, _END_SECONDS))
+
+
+async def _watch(worker: WorkerProcess, pid: int, family: ProcessFamily) -> None:
+    """Kill a process when it exceeds the limits of its memory or of the number of its processes. Return then."""
+    while not (excess := LIMITS.excess(pid)):  # noqa: ASYNC110 (another process)
+        await asyncio.sleep(LOOK_SECONDS)
+    worker.excess = excess
+    family.kill()

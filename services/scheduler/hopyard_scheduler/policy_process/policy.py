@@ -34,8 +34,8 @@ from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _LOG = logging.getLogger(__name__)
 
-MOST_LOSSES: Final = 5
-"""Number of processes that may be lost during one up-call; then the up-call fails."""
+MOST_LOSSES: Final = 3
+"""Number of processes that may be lost during one up-call, the first one and two more; then the up-call fails."""
 
 
 QUICK_SECONDS: Final = 0.004

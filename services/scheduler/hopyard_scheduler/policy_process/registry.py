@@ -10,6 +10,7 @@ from typing import Final
 
 from hopyard._net.auth import TokenAuthenticator
 from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
+from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import ExperimentView, PolicyCapabilities
 from hopyard.policy.invoke import brief
@@ -50,6 +51,7 @@ class PolicyProcesses:
         tokens: The tokens that this scheduler accepts, to which those of started processes are added.
         stub: Client of AppStat, from which code bundles are read.
         limits: Time limits of the processes.
+        resources: Limits of the memory of the processes that the scheduler starts, and of the number of their children.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class PolicyProcesses:
         tokens: TokenAuthenticator,
         stub: appstat_pb2_grpc.AppStatServiceAsyncStub,
         limits: Limits,
+        resources: ResourceLimits | None = None,
     ) -> None:
+        self._resources = resources or ResourceLimits()
         self._registry = registry
         self._address = address
         self._tokens = tokens
@@ -234,7 +238,7 @@ class PolicyProcesses:
             else OwnPolicyLauncher(policy.name)
         )
         code = (lambda: self._packed(bundle)) if bundle else None
-        return SpawnedPolicy(launcher, code, bundle, self._folders)
+        return SpawnedPolicy(launcher, code, bundle, self._folders, self._resources)
 
     async def _packed(self, bundle: str) -> bytes:
         request = appstat_pb2.GetBlobRequest(sha256=bundle)

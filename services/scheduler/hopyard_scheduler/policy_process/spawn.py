@@ -1,6 +1,7 @@
 """Policy processes that the scheduler starts in the folder of an experiment's code and restarts when they end.
 
-Each process leads its own process group. When the process ends, the rest of its group is killed.
+Each process leads its own process session. When the process ends, everything that it has started is killed. A process that exceeds the
+limits of its memory and of the number of its processes is killed, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from typing import IO, Final, Protocol, TypeVar
 from hopyard._common.environment import without_own
 from hopyard._common.private_files import inherited_umask
 from hopyard._runtime.bundle import BundleError, recorded_files, unpack
+from hopyard._runtime.processes.process_family import MARK, ProcessFamily
+from hopyard._runtime.processes.process_limits import LOOK_SECONDS, ResourceLimits, end_first
 from hopyard._runtime.unpacked_bundle import UnpackedBundle, listed
 from hopyard.errors import HopyardError, InvalidInput, os_error_text
 from hopyard.policy.vocabulary import StreamId
@@ -39,9 +43,6 @@ MOST_TRIES: Final = 3
 
 MOST_OUTPUT_BYTES: Final = 16 << 20
 """Maximum size of the output file of a process. A larger file is emptied: messages show only its last line."""
-
-LOOK_SECONDS: Final = 10.0
-"""Seconds between two checks of the size of the output file."""
 
 _LAST_BYTES: Final = 2_000
 
@@ -110,6 +111,7 @@ class SpawnedPolicy:
         code: Fetches the packed code bundle; None: the experiment has no code.
         bundle: The hash of the bundle; empty: the experiment has no code.
         folders: Creates the folder for the files of the process.
+        limits: The limits of the memory and of the number of processes.
     """
 
     def __init__(
@@ -118,12 +120,16 @@ class SpawnedPolicy:
         code: Callable[[], Awaitable[bytes]] | None,
         bundle: str,
         folders: PolicyFolders,
+        limits: ResourceLimits | None = None,
     ) -> None:
         self._launcher = launcher
         self._code = code
         self._bundle = bundle
         self._unpacked: UnpackedBundle | None = None
         self._folders = folders
+        self._limits = limits or ResourceLimits()
+        self._excess = ""
+        """The limit that the last process exceeded; empty: none."""
         self._folder: Path | None = None
         self._output: IO[bytes] | None = None
         self._process: tuple[asyncio.subprocess.Process, asyncio.Task[None]] | None = None
@@ -143,7 +149,9 @@ class SpawnedPolicy:
 
     @property
     def last_output(self) -> str:
-        """The last line of the output of the process and of its predecessors; empty: no output."""
+        """The last line of the output of the process and of its predecessors, or the limit that it exceeded; empty: neither."""
+        if self._excess:
+            return self._excess
         if self._folder is None:
             return ""
         try:
@@ -230,13 +238,14 @@ class SpawnedPolicy:
         if self._output is None:
             self._output = (folder / "output.log").open("ab")
         here = str(Path(sys.executable).parent)
+        mark = uuid.uuid4().hex
         path = {"PATH": f"{here}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
         try:
             invocation = await self._unless_closed(self._launcher.begin(folder / "code"))
             process = await asyncio.create_subprocess_exec(
                 *invocation.arguments,
                 cwd=folder / "code",
-                env=without_own(os.environ) | path | invocation.environment,
+                env=without_own(os.environ) | path | invocation.environment | {MARK: mark},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -247,12 +256,33 @@ class SpawnedPolicy:
         finally:
             self._launcher.started()
         _LOG.info("started %s as process %d", self._launcher.label, process.pid)
-        ends = _end_of(process, folder / "output.log")
+        self._excess = ""
+        end_first(process.pid)
+        ends = self._end_of(process, ProcessFamily(process.pid, mark), folder / "output.log")
         self._process = process, asyncio.create_task(ends, name=f"group {process.pid}")
         if self._closed.is_set():
             await self._stop()
             raise _closed()
         return self._process
+
+    async def _end_of(self, process: asyncio.subprocess.Process, family: ProcessFamily, output: Path) -> None:
+        """Wait until a process ends, and kill it if it exceeds a limit; then kill all that it has started.
+
+        Args:
+            process: The process.
+            family: The process with all that it starts.
+            output: Its output file, which is emptied when it is too large.
+        """
+        ended = asyncio.ensure_future(process.wait())
+        while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
+            _empty_if_large(output)
+            if excess := self._limits.excess(process.pid):
+                self._excess = excess
+                _LOG.warning("%s is ended: %s", self._launcher.label, excess)
+                family.kill()
+                await ended
+        _signal(process, signal.SIGKILL)
+        await asyncio.to_thread(family.end, GRACE_SECONDS)
 
     async def _prepared(self) -> Path:
         """Return the folder of the process. On first use, create it and unpack the code into its subfolder `code`.
@@ -349,19 +379,6 @@ async def _to_its_end(what: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.gather(doing, return_exceptions=True)
         raise
-
-
-async def _end_of(process: asyncio.subprocess.Process, output: Path) -> None:
-    """Wait until a process ends, then kill the rest of its process group before the group id can be reused.
-
-    Args:
-        process: The process, which leads its group.
-        output: Its output file, which is emptied when it is too large.
-    """
-    ended = asyncio.ensure_future(process.wait())
-    while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
-        _empty_if_large(output)
-    _signal(process, signal.SIGKILL)
 
 
 def _empty_if_large(output: Path) -> None:

@@ -21,6 +21,7 @@ _NEEDS_FASHION_MNIST = (
 )
 _AT_NIGHT = (
     "CONTRIBUTING.md",
+    "docs/backup.md",
     "docs/gangs.md",
     "docs/halving.md",
     "docs/mop.md",

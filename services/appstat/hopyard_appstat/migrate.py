@@ -18,7 +18,7 @@ from hopyard_appstat.database.writer import cause_of
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEWEST: Final = "0008"
+NEWEST: Final = "0009"
 """The schema revision that `migrate` creates."""
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
@@ -85,7 +85,8 @@ def _made(connection: Connection) -> bool:
     metadata.create_all(connection)
     _VERSION.create(connection)
     connection.execute(_VERSION.insert().values(version_num=NEWEST))
-    connection.execute(clusters.insert().values(id=uuid.uuid4().hex))
+    cluster = uuid.uuid4().hex
+    connection.execute(clusters.insert().values(id=cluster, history=cluster))
     return True
 
 

@@ -51,8 +51,9 @@ class AppStatServicer(AppStatQueries):
 
     async def BeginEpoch(self, request: pb.BeginEpochRequest, context: Any) -> pb.BeginEpochResponse:
         """Begin a new epoch of the scheduler, and return its number."""
-        cluster = await self._store.cluster()  # First: its error must not end the epoch of another scheduler.
-        return pb.BeginEpochResponse(epoch=await self._store.begin_epoch(request.holder), cluster=cluster)
+        cluster, history = await self._store.identity()  # First: its error must not end the epoch of another scheduler.
+        epoch = await self._store.begin_epoch(request.holder)
+        return pb.BeginEpochResponse(epoch=epoch, cluster=cluster, history=history)
 
     async def AppendJournal(self, request: pb.AppendJournalRequest, context: Any) -> pb.AppendJournalResponse:
         """Append records to the journal and apply their projections in one transaction."""

@@ -17,6 +17,7 @@ from hopyard._runtime.job_log import LOGS
 from hopyard._runtime.processes.process_family import become_subreaper
 from hopyard._runtime.snapshot_file import SnapshotFileError
 from hopyard.errors import HopyardError
+from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import application_pb2_grpc, node_agent_pb2, node_agent_pb2_grpc
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent import application, servicer
@@ -318,6 +319,18 @@ class NodeAgent:
             self._folders.belong_to(welcome.cluster)
         if welcome.lease_seconds > 0:
             self._executor.lease_seconds = welcome.lease_seconds
+
+    async def discard_runs(self) -> list[RunKey]:
+        """End all runs, and drop everything that the scheduler of a lost history has not acknowledged; return the keys of the runs.
+
+        From now on the agent has another incarnation, so that the scheduler does not expect anything of the earlier one. Snapshots
+        stay: the scheduler uses those that it knows.
+        """
+        self._shipper.forget_all()
+        self._orders.discard()
+        discarded = await self._runs.discard()
+        self._incarnation = uuid.uuid4().hex
+        return discarded
 
     def forget_snapshots(self, hashes: list[str]) -> None:
         """Delete snapshots that the scheduler no longer needs.

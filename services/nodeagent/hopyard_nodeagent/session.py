@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 import grpc.aio
 
 from hopyard._net.rpc import Backoff
-from hopyard._net.rpc.values import run_key_from_proto
+from hopyard._net.rpc.values import run_key_from_proto, run_key_to_proto
 from hopyard.errors import Conflict, HopyardError, StaleEpoch, Unauthenticated, Unavailable
 from hopyard.policy.vocabulary import RunKey
 from hopyard.v1 import resource_manager_pb2 as wire
@@ -50,6 +50,12 @@ class SessionOwner(Protocol):
 
     def welcomed(self, welcome: wire.AgentWelcome) -> None:
         """Handle the scheduler's first message, with which a session starts."""
+
+    async def discard_runs(self) -> list[RunKey]:
+        """End all runs, drop what is not acknowledged, take another incarnation, and return the keys of the runs.
+
+        It is called when the cluster was restored from a backup: the scheduler does not know what has happened since the backup.
+        """
 
     def forget_snapshots(self, hashes: list[str]) -> None:
         """Delete snapshots with these hashes, which the scheduler no longer needs."""
@@ -114,6 +120,8 @@ class SchedulerSession:
         # Random waits only spread the load; replays do not depend on them.
         self._rng = random.Random()
         self._epochs = EpochGuard()
+        self._history = ""
+        self._discarded: list[RunKey] = []
         self._changed: dict[NodeRun, None] = {}
         self._asides: deque[wire.AgentSessionRequest] = deque()
         self._acks: dict[RunKey, wire.AgentSessionRequest] = {}
@@ -194,6 +202,8 @@ class SchedulerSession:
             try:
                 hello = self._owner.hello(self._epochs.newest)
                 hello.leaving = announced = self.leaving
+                hello.history = self._history
+                hello.discarded.extend(run_key_to_proto(key) for key in self._discarded)
                 await call.write(wire.AgentSessionRequest(hello=hello))
                 await self._welcome(call, runs)
                 if self.leaving and not announced:
@@ -223,7 +233,11 @@ class SchedulerSession:
         if not isinstance(response, wire.AgentSessionResponse) or not response.HasField("welcome"):
             raise Unavailable("the scheduler ended the session without a welcome")
         welcome = response.welcome
+        if self._history and welcome.history != self._history:
+            await self._discard(welcome.history)
         self._check_epoch(welcome.epoch)
+        self._history = welcome.history
+        self._discarded.clear()
         self._heartbeat_seconds = welcome.heartbeat_seconds or _DEFAULT_HEARTBEAT_SECONDS
         self._lease_seconds = welcome.lease_seconds or _DEFAULT_LEASE_SECONDS
         runs.unknown(run_key_from_proto(run) for run in welcome.unknown_runs)
@@ -240,6 +254,22 @@ class SchedulerSession:
         self._welcomes += 1
         self.connected = True
         _log.info("session with the scheduler at %s, epoch %d", self._scheduler, welcome.epoch)
+
+    async def _discard(self, history: str) -> None:
+        """Discard what the agent knows of a history of the cluster that a restore has replaced, and end this session.
+
+        Raises:
+            Unavailable: Always: the next session begins with an agent that has no runs.
+        """
+        _log.warning(
+            "the cluster was restored from a backup; all runs are ended, and what they reported since is discarded"
+        )
+        discarded = await self._owner.discard_runs()
+        for key in discarded:
+            _log.warning("%s is discarded", key)
+        self._discarded += discarded
+        self._history, self._epochs = history, EpochGuard()
+        raise Unavailable("the cluster was restored from a backup")
 
     async def _read(self, call: Call, runs: Runs) -> None:
         while isinstance(response := await call.read(), wire.AgentSessionResponse):

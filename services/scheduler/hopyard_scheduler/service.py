@@ -268,6 +268,7 @@ class SchedulerService:
         self._tickets.load_key()
         await self._policies.start()
         epoch = await self._runtime.journal.begin(f"{socket.gethostname()}:{os.getpid()}")
+        self._generators.restored = self._runtime.journal.restored
         found = await recover(self._runtime.core, self._runtime.journal, self._appstat_stub)
         await self._catalog.load()
         self._runtime.hosts.update(found.hosts)

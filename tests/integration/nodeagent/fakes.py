@@ -39,11 +39,14 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
 
     def __init__(self) -> None:
         self.epoch = 1
+        self.history = "original"
         self.lease_seconds = HANG_SECONDS
         self.acknowledge = True
         self.unwanted: set[RunKey] = set()
         self.occupied: set[str] = set()
         self.hellos: dict[str, list[wire.AgentHello]] = defaultdict(list)
+        self.refused: list[wire.AgentHello] = []
+        """The hellos of agents with another history."""
         self.received: dict[RunKey, list[wire.RunMessage]] = defaultdict(list)
         self.answers: list[wire.NodeAnswer] = []
         self.shipped: list[wire.SnapshotShipped] = []
@@ -75,6 +78,10 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
             raise Unavailable("the scheduler is away")
         if hello.node in self.occupied:
             raise Conflict(f"node {hello.node} is alive elsewhere")
+        if hello.history not in ("", self.history):
+            self.refused.append(hello)
+            yield wire.AgentSessionResponse(welcome=wire.AgentWelcome(epoch=self.epoch, history=self.history))
+            return
         queue: asyncio.Queue[wire.AgentSessionResponse | None] = asyncio.Queue()
         self._sessions[hello.node] = queue
         async with self._changed:
@@ -89,6 +96,7 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
                 unknown_runs=unknown,
                 bundles=hello.bundles,
                 ticket_key=TICKET_KEY,
+                history=self.history,
             )
         )
         for key, commands in self._commands.items():
@@ -156,6 +164,15 @@ class FakeScheduler(resource_manager_pb2_grpc.ResourceManagerServiceServicer):
             queue.put_nowait(wire.AgentSessionResponse(ack=ack))
 
     # Actions of a test.
+
+    def restore(self, history: str) -> None:
+        """Continue as the scheduler of a cluster that was restored from a backup in which no run had begun."""
+        self.history = history
+        self._commands.clear()
+        self._taken.clear()
+        self.received.clear()
+        for node in list(self._sessions):
+            self.drop_session(node)
 
     def send(self, node: str, key: RunKey, **body: Any) -> None:
         """Send a command to a run; it is stored and sent again until the agent acknowledges it."""

@@ -86,6 +86,40 @@ async def test_an_older_scheduler_is_refused(cluster: Cluster) -> None:
     assert not any(message.HasField("ended") for message in scheduler.received[KEY])
 
 
+async def test_an_agent_that_ran_on_while_its_cluster_was_restored_begins_with_nothing(cluster: Cluster) -> None:
+    await cluster.agent(slots=2)
+    scheduler = cluster.scheduler
+    over = RunKey(StreamId("e1"), "j0", 1, 0)
+    cluster.start(over, until=2, allowed=2, slot=1)
+    scheduler.decide("a", over, wire.DECISION_TERMINATE, 2)
+    await scheduler.ended(over)
+    cluster.start(KEY, hyperparameters={"seconds": 0.01}, allowed=10_000)
+    pid = int((await scheduler.reported(KEY, 5)).metrics["pid"])
+    scheduler.epoch = 9
+    scheduler.restore("restored")
+    await scheduler.connected("a", 2)
+    (refused,) = scheduler.refused
+    hello = scheduler.hellos["a"][-1]
+    assert [(run.job, run.attempt) for run in refused.runs] == [("j1", 1)]
+    assert [(run.job, run.attempt) for run in hello.discarded] == [("j1", 1)]
+    assert (list(hello.runs), hello.history) == ([], "restored")
+    assert hello.incarnation != refused.incarnation
+    await gone(pid)
+    # The restored scheduler gives the same numbers to other runs, also to those that had ended.
+    for key, slot in ((KEY, 0), (over, 1)):
+        cluster.start(key, until=3, allowed=3, slot=slot)
+        await scheduler.reported(key, 3)
+        assert [message.sequence for message in scheduler.received[key]] == list(
+            range(1, len(scheduler.received[key]) + 1)
+        )
+    # The next session of the same history discards nothing.
+    scheduler.drop_session("a")
+    await scheduler.connected("a", 3)
+    assert scheduler.hellos["a"][-1].incarnation == hello.incarnation
+    assert not scheduler.hellos["a"][-1].discarded
+    assert len(scheduler.refused) == 1
+
+
 async def test_a_new_run_on_a_busy_slot_displaces_the_old_one(cluster: Cluster) -> None:
     await cluster.agent()
     scheduler = cluster.scheduler

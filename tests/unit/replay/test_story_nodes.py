@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hopyard.policy.vocabulary import RunEndReason, StartJob, StreamId
+from hopyard.policy.vocabulary import RunEndReason, RunKey, StartJob, StreamId
 from hopyard_engine.core.events import (
     CopiesEvicted,
     DataChanged,
@@ -39,6 +39,23 @@ def test_a_node_that_comes_back_late(rig: Rig) -> None:
     )
     rig.start("1", "n1/0")
     assert answer_text.unwanted("n1", key, rig.job().attempt).endswith("; the job is at attempt 2")
+
+
+def test_an_agent_that_ran_on_while_the_cluster_was_restored(rig: Rig) -> None:
+    rig.create()
+    rig.start("1", "n1/0")
+    rig.report(1)
+    later = RunKey(StreamId("x"), "9", 4)  # The restored cluster does not know this job.
+    other = RunKey(StreamId("y"), "1", 1)
+    rig.join("n1", 2, "b", discarded=(rig.key(), later, other))
+    discarded = [
+        f"the cluster was restored from a backup while node n1 ran on, so {run} is ended there, and what it reported since the backup "
+        "is discarded"
+        for run in ("run 1 of job 1", "run 4 of job 9")
+    ]
+    assert last(rig, NodeBack) == "; ".join(
+        ("node n1 is back with 0 runs and 0 snapshots of this experiment", *discarded)
+    )
 
 
 def test_a_snapshot_that_a_killed_agent_left_behind(rig: Rig) -> None:

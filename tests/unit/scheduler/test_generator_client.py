@@ -1,4 +1,4 @@
-"""Test of a request to a generator whose experiment has ended meanwhile."""
+"""Tests of requests to generators: their experiment has ended meanwhile, or its cluster was restored from a backup."""
 
 from __future__ import annotations
 
@@ -45,3 +45,17 @@ async def test_a_question_of_an_experiment_that_is_forgotten_costs_nobody_else_a
         answer = await asked.answers.get()
         assert getattr(answer, "error", "") == "experiment x is over"
         assert background.failure is None
+
+
+@pytest.mark.parametrize("restored", [True, False])
+async def test_a_generator_that_ran_on_while_the_cluster_was_restored_is_rebuilt_once(rig: Rig, restored: bool) -> None:
+    async with Background("test") as background:
+        asked, question = Asked(rig.core, background), rig.stream.asks["create/1"]
+        asked.generators.restored = restored
+        for _ in range(2):
+            asked.generators.ask(question)
+            await asked.answers.get()
+        closed = [call.args[0].experiment for call in asked.stub.CloseGenerator.await_args_list]
+        assert closed == (["x"] if restored else [])
+        order = [name for name, _, _ in asked.stub.mock_calls if name in ("CloseGenerator", "CreateJob")]
+        assert order == [*(["CloseGenerator"] if restored else []), "CreateJob", "CreateJob"]

@@ -31,6 +31,7 @@ def opened(given: pb.AgentHello) -> MagicMock:
     sessions.occupied.return_value = False
     runtime = MagicMock()
     runtime.journal.epoch = 1
+    runtime.journal.history = "new"
     runtime.clock.return_value = 1.0
     runtime.submit.side_effect = _submit
     requests = SessionRequests(runtime, sessions, MagicMock(), MagicMock(), MagicMock(), MagicMock())

@@ -26,7 +26,7 @@ def test_the_welcome_of_a_killed_agent_is_not_sent_to_its_successor() -> None:
     core, sessions = Core(), Sessions(10.0, lambda: 0.0)
     anything: Any = MagicMock()
     executor = EffectExecutor(
-        SimpleNamespace(epoch=1, cluster="c"),  # type: ignore[arg-type]
+        SimpleNamespace(epoch=1, cluster="c", history="c"),  # type: ignore[arg-type]
         sessions,
         store=anything,
         generators=anything,

@@ -27,6 +27,7 @@ COMMANDS: Final = "hopyard.commands"
 TIMELINES: Final = "hopyard.timelines"
 READERS: Final = "hopyard.readers"
 DOCTOR: Final = "hopyard.doctor"
+BACKUPS: Final = "hopyard.backups"
 KINDS: Final = {
     "policy": POLICIES,
     "generator": GENERATORS,

@@ -52,6 +52,7 @@ MODULES: Final = {
     "cluster.data": ("data",),
     "cluster.nodes": ("drain", "undrain", "forget"),
     "cluster.garbage": ("gc",),
+    "cluster.backup": ("backup", "restore"),
     "cluster.connection": ("connection",),
     "plugins.catalog": ("plugins",),
     "plugins.policy": ("policy",),

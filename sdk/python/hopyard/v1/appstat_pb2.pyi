@@ -43,16 +43,20 @@ class BeginEpochResponse(google.protobuf.message.Message):
 
     EPOCH_FIELD_NUMBER: builtins.int
     CLUSTER_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     cluster: builtins.str
     """The random id of the cluster to which the database belongs."""
+    history: builtins.str
+    """The id of the cluster's history: its own id, and a new random one whenever the database is restored from a backup."""
     def __init__(
         self,
         *,
         epoch: builtins.int = ...,
         cluster: builtins.str = ...,
+        history: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "epoch", b"epoch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "epoch", b"epoch", "history", b"history"]) -> None: ...
 
 Global___BeginEpochResponse: typing_extensions.TypeAlias = BeginEpochResponse
 

@@ -767,6 +767,8 @@ class AgentHello(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     LEAVING_FIELD_NUMBER: builtins.int
     CLUSTER_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
+    DISCARDED_FIELD_NUMBER: builtins.int
     node: builtins.str
     incarnation: builtins.str
     """Identifies one start of the agent process. Runs of an earlier incarnation are lost."""
@@ -786,6 +788,11 @@ class AgentHello(google.protobuf.message.Message):
     """The id of the cluster to which the agent's data folder belongs; empty: none yet, or it is to belong to the scheduler's
     cluster from now on. FAILED_PRECONDITION: the scheduler serves another cluster.
     """
+    history: builtins.str
+    """The history of the welcome that the agent accepted last; empty: none yet. A scheduler of another history answers with
+    its welcome and ends the session. The agent then discards its runs with all their messages, and opens a new session
+    with another incarnation.
+    """
     @property
     def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Slot]:
         """Its slots; `experiment`, `job` and `attempt` are ignored."""
@@ -802,6 +809,10 @@ class AgentHello(google.protobuf.message.Message):
     def gpus(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Gpu]:
         """The GPUs of its slots; `use` is ignored."""
 
+    @property
+    def discarded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
+        """The runs that the agent discarded for this reason, in the hello after it."""
+
     def __init__(
         self,
         *,
@@ -817,8 +828,10 @@ class AgentHello(google.protobuf.message.Message):
         gpus: collections.abc.Iterable[Global___Gpu] | None = ...,
         leaving: builtins.bool = ...,
         cluster: builtins.str = ...,
+        history: builtins.str = ...,
+        discarded: collections.abc.Iterable[hopyard.v1.common_pb2.RunRef] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "cluster", b"cluster", "epoch", b"epoch", "gpus", b"gpus", "home", b"home", "incarnation", b"incarnation", "leaving", b"leaving", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "bundles", b"bundles", "cluster", b"cluster", "discarded", b"discarded", "epoch", b"epoch", "gpus", b"gpus", "history", b"history", "home", b"home", "incarnation", b"incarnation", "leaving", b"leaving", "node", b"node", "runs", b"runs", "slots", b"slots", "snapshots", b"snapshots"]) -> None: ...
 
 Global___AgentHello: typing_extensions.TypeAlias = AgentHello
 
@@ -835,6 +848,7 @@ class AgentWelcome(google.protobuf.message.Message):
     BUNDLES_FIELD_NUMBER: builtins.int
     TICKET_KEY_FIELD_NUMBER: builtins.int
     CLUSTER_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """The scheduler's epoch, which increases with every start of a scheduler. Agents refuse commands of an earlier epoch."""
     lease_seconds: builtins.float
@@ -850,6 +864,8 @@ class AgentWelcome(google.protobuf.message.Message):
     """The key of this node for tickets, 32 bytes. It is a secret."""
     cluster: builtins.str
     """The id of the scheduler's cluster, to which the agent's data folder belongs from now on."""
+    history: builtins.str
+    """The id of the cluster's history, which changes when its database is restored from a backup."""
     @property
     def unknown_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
         """Runs of the hello that are not wanted any more: the agent ends their processes and discards their messages."""
@@ -864,8 +880,9 @@ class AgentWelcome(google.protobuf.message.Message):
         bundles: builtins.bool = ...,
         ticket_key: builtins.bytes = ...,
         cluster: builtins.str = ...,
+        history: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "cluster", b"cluster", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "lease_seconds", b"lease_seconds", "ticket_key", b"ticket_key", "unknown_runs", b"unknown_runs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundles", b"bundles", "cluster", b"cluster", "epoch", b"epoch", "heartbeat_seconds", b"heartbeat_seconds", "history", b"history", "lease_seconds", b"lease_seconds", "ticket_key", b"ticket_key", "unknown_runs", b"unknown_runs"]) -> None: ...
 
 Global___AgentWelcome: typing_extensions.TypeAlias = AgentWelcome
 

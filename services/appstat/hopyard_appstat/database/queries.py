@@ -34,15 +34,20 @@ _READ_BYTES = 1024 * 1024
 
 
 def cluster_of(connection: Connection) -> str:
-    """Return the id of the cluster to which the database belongs.
+    """Return the id of the cluster to which the database belongs. Errors as for `identity_of`."""
+    return identity_of(connection)[0]
+
+
+def identity_of(connection: Connection) -> tuple[str, str]:
+    """Return the id of the cluster to which the database belongs, and the id of its history.
 
     Raises:
         DataLoss: The database has no id, or several.
     """
-    found = connection.scalars(select(clusters.c.id)).all()
+    found = connection.execute(select(clusters.c.id, clusters.c.history)).all()
     if len(found) != 1:
         raise DataLoss(f"the table clusters has {len(found)} rows, needed is one; {RESTORE}")
-    return str(found[0])
+    return str(found[0].id), str(found[0].history)
 
 
 def end_of(connection: Connection, stream: str) -> tuple[int, str]:

@@ -40,21 +40,27 @@ def open_read_only(data: Path) -> Engine:
     return engine
 
 
-def read_only_engine(file: Path) -> Engine:
-    """Return an engine whose connections open a SQLite database read-only: they neither create, change nor migrate it.
+def read_only_connection(file: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    """Open a SQLite database read-only: the connection neither creates, changes nor migrates it. It begins no transaction by itself.
 
-    Other processes may write at the same time: each transaction of the engine reads one committed state (WAL mode). SQLite may create
-    the files `-wal` and `-shm` beside the database, as for every reader. In a folder that this process cannot write to, and without
-    a WAL, it reads the file alone.
+    Other processes may write at the same time: each transaction reads one committed state (WAL mode). SQLite may create the files
+    `-wal` and `-shm` beside the database, as for every reader. In a folder that this process cannot write to, and without a WAL, it
+    reads the file alone.
 
     Args:
         file: The file of the database.
+        immutable: Whether no process writes to it, and it has no WAL, such as a copy in a backup. No file is then created beside it.
     """
-    alone = not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
+    alone = immutable or (not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists())
     uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+
+
+def read_only_engine(file: Path, *, immutable: bool = False) -> Engine:
+    """Return an engine whose connections are those of `read_only_connection`. Each transaction reads one committed state."""
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+        return read_only_connection(file, immutable=immutable)
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=READERS, max_overflow=0)
 

@@ -38,6 +38,9 @@ clusters: Final = Table(
     metadata,
     # The random id of the cluster, in one row.
     Column("id", Text, primary_key=True),
+    # The id of the cluster's history: its own id, and a new random one whenever the database is restored from a backup. By it, agents
+    # notice that what they know since the backup is not known here.
+    Column("history", Text, nullable=False, server_default=""),
 )
 
 epochs: Final = Table(

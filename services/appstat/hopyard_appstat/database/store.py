@@ -74,9 +74,9 @@ class Store(StoreReader):
 
     # ------------------------------------------------------------------------------------------------------- writing
 
-    async def cluster(self) -> str:
-        """Return the id of the cluster to which the database belongs."""
-        return await self._read(queries.cluster_of)
+    async def identity(self) -> tuple[str, str]:
+        """Return the id of the cluster to which the database belongs, and the id of its history."""
+        return await self._read(queries.identity_of)
 
     async def begin_epoch(self, holder: str) -> int:
         """Begin a new epoch of the scheduler, and return its number, which is larger than all earlier ones.

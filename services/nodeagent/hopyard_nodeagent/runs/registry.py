@@ -175,6 +175,22 @@ class Runs:
             run.say(resource_manager_pb2.RunMessage(snapshot_stored=message))
             self._tell_session(run)
 
+    async def discard(self) -> list[RunKey]:
+        """Kill and drop all runs with their messages, wait until their processes have ended, and return their keys.
+
+        The numbers of earlier runs are forgotten, too: a later start command with such a number starts a new run.
+        """
+        runs = list(self._runs.values())
+        self._runs.clear()
+        for run in runs:
+            run.kill(run.lost("its cluster was restored from a backup"))
+        tasks = [run.task for run in runs if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+        self._forgotten.clear()
+        self._quiet.set()
+        return [run.key for run in runs]
+
     async def stop(self) -> None:
         """Kill all runs with the end LOST, so that their jobs resume from their last snapshots, and wait for their tasks."""
         self.accepting = False

@@ -60,6 +60,10 @@ class UploadOrders:
         """Drop the result of the experiment's order with this number, if it is stored."""
         self._answers.pop((experiment, number), None)
 
+    def discard(self) -> None:
+        """Drop all results. No order with its number was made by the present scheduler."""
+        self._answers.clear()
+
     def unacknowledged(self) -> list[wire.SnapshotShipped]:
         """Return the results that the scheduler has not acknowledged."""
         return list(self._answers.values())

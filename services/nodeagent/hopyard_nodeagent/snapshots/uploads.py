@@ -106,6 +106,10 @@ class Uploader:
         """Cancel all uploads of snapshots that a run took. `done` is not called for them."""
         self._wanted = {shipment for shipment in self._wanted if shipment.run != run}
 
+    def forget_all(self) -> None:
+        """Cancel all uploads. `done` is not called for them."""
+        self._wanted.clear()
+
     async def _work(self) -> None:
         while True:
             shipment = await self._queue.get()

@@ -363,14 +363,15 @@ class Core:
             self._lost(event.node, event.at, event.snapshots)
         self._settle_inbox()
         unannounced = self.cluster.unannounced(event)
-        for stream in self._involved(event.node, event.snapshots, event.runs):
+        for stream in self._involved(event.node, event.snapshots, (*event.runs, *event.discarded)):
             runs = tuple(key for key in event.runs if key.stream == stream.id)
             own = {entry.info.sha256 for entry in stream.snapshots.entries()}
             listed = tuple(s for s in event.snapshots if s in own)
             gone = tuple(m for m in unannounced if m in stream.slots)
             lost = node_events.not_run_any_more(stream, event.node, frozenset(runs), frozenset(gone))
             ship = node_events.not_shipped_any_more(stream, event.node, frozenset(runs), frozenset(listed))
-            self._inbox.append(NodeBack(event.at, stream.id, event.node, runs, listed, lost, gone, ship))
+            discarded = tuple(key for key in event.discarded if key.stream == stream.id)
+            self._inbox.append(NodeBack(event.at, stream.id, event.node, runs, listed, lost, gone, ship, discarded))
         self.cluster.remove(unannounced)
         self._tell_draining(event.node, event.at)
         self._settle_inbox()

@@ -192,7 +192,11 @@ def sentences(stream: Stream, before: EventContext, event: Event, effects: Seque
                 EventPart(key.job, answer_text.unwanted(event.node, key, stream.jobs[key.job].attempt))
                 for key in unwanted
             ]
-            return [EventPart("", f"node {event.node} is back {what}"), *lost, *ended, *ship]
+            discarded = [
+                EventPart(key.job if key.job in stream.jobs else "", answer_text.discarded(event.node, key))
+                for key in event.discarded
+            ]
+            return [EventPart("", f"node {event.node} is back {what}"), *lost, *ended, *discarded, *ship]
         case NodeDraining():
             never = [
                 EventPart(job, f"job {job} does not start there")

@@ -203,6 +203,14 @@ def answer(event: StreamEvent) -> str:
             return f"the event {type(event).__name__}"
 
 
+def discarded(node: str, run: RunKey) -> str:
+    """Return the sentence for a run that an agent discarded, because the cluster was restored from a backup while the agent ran on."""
+    return (
+        f"the cluster was restored from a backup while node {node} ran on, so run {run.attempt} of job {run.job} is ended there, and "
+        "what it reported since the backup is discarded"
+    )
+
+
 def unwanted(node: str, run: RunKey, attempt: int) -> str:
     """Return the sentence for a run that a node still has, although the engine has closed it: the run is ended on the node.
 

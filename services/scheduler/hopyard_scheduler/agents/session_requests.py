@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
+from typing import Final
 
 from hopyard._net.rpc.values import run_key_from_proto
 from hopyard._runtime.datasets.node_query import LOOK_AGAIN
@@ -21,6 +23,11 @@ from hopyard_scheduler.data.catalog import Catalog
 from hopyard_scheduler.external_requests.predictions.dispatcher import PredictionDispatcher
 from hopyard_scheduler.runtime.runtime import Runtime
 from hopyard_scheduler.storage.inventories import Inventories
+
+_LOG = logging.getLogger(__name__)
+
+MOST_NAMED: Final = 20
+"""Maximum number of discarded runs that a message of the log names."""
 
 
 class SessionRequests:
@@ -56,6 +63,9 @@ class SessionRequests:
 
         The first request must be a hello: the message with which an agent describes itself, its slots, runs and snapshots.
 
+        If the agent ran on with a history of the cluster that a restore from a backup has replaced, the session is closed, and contains
+        only a welcome. No event is submitted: the agent discards its runs, and opens another session.
+
         Raises:
             InvalidInput: The first request is not a hello, the hello is invalid (`check_hello`), or the agent has seen a scheduler
                 epoch that is newer than this scheduler's.
@@ -73,6 +83,8 @@ class SessionRequests:
                 f"{cluster}; give the agent another data folder, or restore the database of its cluster, or start the agent once with "
                 "--adopt, after which its snapshots belong to this cluster"
             )
+        if hello.history not in ("", self._runtime.journal.history):
+            return self._refused(hello)
         if hello.epoch > self._runtime.journal.epoch:
             raise InvalidInput(
                 f"agent {hello.node} has seen epoch {hello.epoch}; this scheduler's is {self._runtime.journal.epoch}: "
@@ -98,8 +110,26 @@ class SessionRequests:
                     slots=tuple(slot_from_proto(m) for m in hello.slots),
                     runs=tuple(run_key_from_proto(run) for run in hello.runs),
                     snapshots=tuple(hello.snapshots),
+                    discarded=tuple(run_key_from_proto(run) for run in hello.discarded),
                 )
             )
+        return session
+
+    def _refused(self, hello: pb.AgentHello) -> Session:
+        """Return the closed session of an agent that ran on with another history. It contains only the welcome with the present one."""
+        keys = [str(run_key_from_proto(run)) for run in hello.runs]
+        what = f"{', '.join(keys[:MOST_NAMED])}{', ...' if len(keys) > MOST_NAMED else ''}" if keys else "none"
+        _LOG.warning(
+            "node %s ran on while this cluster was restored from a backup; its runs are discarded with their messages, and their jobs "
+            "continue from the state of the backup: %s",
+            hello.node,
+            what,
+        )
+        session = Session(hello.node, hello.incarnation, hello.address, hello.home)
+        journal = self._runtime.journal
+        welcome = pb.AgentWelcome(epoch=journal.epoch, cluster=journal.cluster, history=journal.history)
+        session.welcome(pb.AgentSessionResponse(welcome=welcome))
+        session.close()
         return session
 
     async def read(self, session: Session, requests: AsyncIterator[pb.AgentSessionRequest]) -> None:

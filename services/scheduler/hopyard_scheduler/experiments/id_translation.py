@@ -31,7 +31,8 @@ def renamed(event: StreamEvent, old: str, new: str) -> StreamEvent:
     changes: dict[str, Any] = {"stream": new}
     match event:
         case NodeBack():
-            changes |= {"runs": _keys(event.runs, new), "lost": _keys(event.lost, new)}
+            keys = {"runs": event.runs, "lost": event.lost, "discarded": event.discarded}
+            changes |= {name: _keys(found, new) for name, found in keys.items()}
         case Operated() | Updated() | Requested() | JobsRetried() if event.experiment == old:
             changes["experiment"] = new
         case TimerElapsed() if event.ticket == EndTimer(ExperimentId(old)).ticket:

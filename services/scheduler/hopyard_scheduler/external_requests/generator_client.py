@@ -50,6 +50,7 @@ class _Asked:
         told: The number of calls that the generator is known to have received, from the beginning of the recorded
             sequence.
         spec: The specification with which the generator was opened, as JSON; empty: that of the experiment's creation.
+        known: Whether this scheduler has opened the generator, or need not know who did.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class _Asked:
         self.fresh: dict[str, Hyperparameters | None] = {}
         self.told = 0
         self.spec = ""
+        self.known = False
 
 
 class Generators:
@@ -69,6 +71,10 @@ class Generators:
         stub: Client of the generator service.
         background: Runs one task for each experiment.
         clock: Returns seconds since the Unix epoch.
+
+    Attributes:
+        restored: Whether the database was restored from a backup, so that open generators may have received calls that the core does
+            not have. They are rebuilt from the recorded calls.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Generators:
         self._clock = clock
         self._rng = random.Random()
         self._asked: dict[ExperimentId, _Asked] = {}
+        self.restored = False
 
     def attach(self, core: Core, post: Callable[[Event], None]) -> None:
         """Connect the core, which has the recorded calls, and the event queue. It must be called before `ask`.
@@ -174,6 +181,9 @@ class Generators:
         if spec and spec != (asked.spec or experiment.payload["spec"]):  # A generator cannot change its metric.
             await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=question.experiment))
             asked.spec, asked.told = spec, 0
+        elif self.restored and not asked.known:
+            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=question.experiment))
+        asked.known = True
         news = [call for call in calls[max(asked.told, experiment.told_generator) : after] if call.kind != "create"]
         try:
             if news:

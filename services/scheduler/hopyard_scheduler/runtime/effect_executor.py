@@ -218,6 +218,7 @@ class EffectExecutor:
             bundles=True,
             ticket_key=self._tickets.node_key(welcome.node),
             cluster=self._journal.cluster,
+            history=self._journal.history,
         )
         session.welcome(resource_manager_pb2.AgentSessionResponse(welcome=message))
         self._predictions.joined()

@@ -53,6 +53,8 @@ class Journal:
     Attributes:
         epoch: The number of this scheduler's epoch; 0 before `begin` has returned.
         cluster: The id of the cluster to which the journal belongs; empty before `begin` has returned.
+        history: The id of the cluster's history, which changes when its database is restored from a backup; empty before `begin` has
+            returned.
     """
 
     def __init__(self, stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> None:
@@ -60,6 +62,7 @@ class Journal:
         self._ends: dict[str, int] = {}
         self.epoch = 0
         self.cluster = ""
+        self.history = ""
         self.trouble = ""
         """Why the journal cannot be written at present; empty: it can be written. No effect is carried out meanwhile.
         """
@@ -72,8 +75,13 @@ class Journal:
         """
         request = appstat_pb2.BeginEpochRequest(holder=holder)
         response = await persist(lambda: self._stub.BeginEpoch(request))
-        self.epoch, self.cluster = response.epoch, response.cluster
+        self.epoch, self.cluster, self.history = response.epoch, response.cluster, response.history
         return self.epoch
+
+    @property
+    def restored(self) -> bool:
+        """Whether the database was restored from a backup at some time, so that other processes may know more than the journal."""
+        return self.history != self.cluster
 
     async def append(
         self,

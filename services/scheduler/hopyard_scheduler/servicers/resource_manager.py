@@ -57,6 +57,10 @@ class ResourceManagerServicer(resource_manager_pb2_grpc.ResourceManagerServiceSe
         later request is not allowed. Conflict: another live agent has a session for the same node.
         """
         session = await self._requests.open(request_iterator)
+        if session.closed:  # The agent has another history: it gets the welcome only.
+            while (message := await session.next()) is not None:
+                yield message
+            return
         reader = asyncio.create_task(self._requests.read(session, request_iterator), name=f"session of {session.node}")
         try:
             while (message := await session.next()) is not None:

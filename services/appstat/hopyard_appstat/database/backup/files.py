@@ -1,0 +1,101 @@
+"""Copies and reads of whole files with their SHA-256. Links and other things that are not plain files are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from hopyard._common.private_files import FILE_MODE
+from hopyard.errors import DataLoss
+
+CHUNK_BYTES: Final = 1024 * 1024
+
+
+def blob_path(folder: Path, sha256: str) -> Path:
+    """Return the path of a blob in the folder of a store, or in the folder `blobs` of a target."""
+    return folder / sha256[:2] / sha256
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Open a plain file for reading.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DataLoss: There is a link or something else that is not a plain file.
+    """
+    descriptor = open_plain(path)
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def open_plain(path: Path) -> int:
+    """Return a descriptor of a plain file for reading, which the caller closes. Errors as for `opened`."""
+    try:
+        # Without O_NONBLOCK, a named pipe would block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise DataLoss(f"{path}: found a link, needed a file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataLoss(f"{path}: found something that is not a file")
+    return descriptor
+
+
+def plain_size(path: Path) -> int | None:
+    """Return the size of a plain file in bytes; None: there is none at this path."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a plain file. Errors as for `opened`."""
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy(source: BinaryIO, path: Path) -> tuple[str, int]:
+    """Copy a file into a new private file, flush it to the disk, and return the SHA-256 and the size of the copied bytes.
+
+    Raises:
+        OSError: The file cannot be written, for example because the disk is full. No part of it is left.
+    """
+    digest, size = hashlib.sha256(), 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as target:
+            while chunk := source.read(CHUNK_BYTES):
+                digest.update(chunk)
+                size += len(chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[target.write(view) :]
+            os.fsync(target.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    return digest.hexdigest(), size
+
+
+def sync(path: Path) -> None:
+    """Flush a file or the entries of a folder to the disk, so that they survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

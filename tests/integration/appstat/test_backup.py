@@ -1,0 +1,544 @@
+"""Tests of backups: what is copied, what is refused, what `verify` finds, and what a restore makes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alembic import command
+
+from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
+from hopyard.v1.common_pb2 import Snapshot
+from hopyard_appstat.blobs.cluster_id import STORE, store_owner
+from hopyard_appstat.database.backup import create as creation
+from hopyard_appstat.database.backup.target import Target
+from hopyard_appstat.database.connections import database_url, open_database
+from hopyard_appstat.database.record_chain import RESTORE
+from hopyard_appstat.migrate import _config
+from hopyard_appstat.reader import AppStatReader
+from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, blob_file, silent
+from tests.unit.appstat.messages import experiment, job
+
+BIG, SMALL = b"a snapshot " * 10_000, b"code"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataDirectory:
+    """A data directory with one experiment and two blobs."""
+    made = DataDirectory(tmp_path / "data")
+    made.add_records("e", 1, 40)
+    made.add_blob(BIG)
+    made.add_blob(SMALL)
+    return made
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """The folder for backups, which does not exist yet."""
+    return tmp_path / "backups"
+
+
+def backup(data: DataDirectory, target: Path, keep: int | None = None) -> int:
+    """Make a backup; return its number."""
+    return BACKUPS.create(data.path, target, keep, silent).generation.number
+
+
+def restore(target: Path, data: Path, number: int | None = None, **options: bool) -> Path:
+    """Restore a backup; return the data directory."""
+    given = {"as_copy": False, "new_tokens": False, "force": False, **options}
+    return BACKUPS.restore(target, data, number=number, note=silent, **given).data
+
+
+def rows(data: Path, query: str) -> list[tuple[object, ...]]:
+    """Return the rows of a query on the database of a data directory."""
+    with closing(sqlite3.connect(data / DATABASE)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files in a folder, by path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def damage(target: Path, number: int | None = None) -> list[str]:
+    """Return what `verify` finds."""
+    return list(BACKUPS.verify(target, number, silent).damage)
+
+
+# --------------------------------------------------------------------------------------------------------------- create
+
+
+def test_the_second_backup_copies_only_what_is_new(data: DataDirectory, target: Path) -> None:
+    first = BACKUPS.create(data.path, target, None, silent)
+    assert (first.generation.number, first.copied_blobs, first.generation.blobs) == (1, 2, 2)
+    assert first.copied_bytes == len(BIG) + len(SMALL) + first.generation.database_bytes
+    again = BACKUPS.create(data.path, target, None, silent)
+    assert (again.generation.number, again.copied_blobs, again.copied_bytes) == (2, 0, 0)
+    data.add_blob(b"new")
+    third = BACKUPS.create(data.path, target, None, silent)
+    assert (third.generation.blobs, third.copied_blobs) == (3, 1)
+    assert third.copied_bytes == len(b"new") + third.generation.database_bytes
+    assert [one.number for one in BACKUPS.generations(target)] == [1, 2, 3]
+    assert damage(target) == []
+
+
+def test_a_backup_is_private(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    for path in (target, *target.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize(("stored", "expected"), [(True, 0), (False, 1)])
+def test_snapshots_that_only_nodes_have_are_counted(
+    data: DataDirectory, target: Path, stored: bool, expected: int
+) -> None:
+    older, newest = Snapshot(position=2, stored=True), Snapshot(position=4, stored=stored)
+    running, ended = experiment("x"), experiment("y", "COMPLETED")
+    jobs = [job(one.id, "1") for one in (running, ended)]
+    for one in jobs:
+        one.snapshots.extend([newest, older])
+    data.add_rows(running, ended, *jobs, job("x", "2"))
+    assert BACKUPS.create(data.path, target, None, silent).on_nodes_only == expected
+
+
+def test_old_generations_and_their_files_are_deleted(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    data.delete_blob(BIG)
+    backup(data, target)
+    assert blob_file(target / "blobs", BIG).exists()
+    data.add_records("e", 41, 5)
+    made = BACKUPS.create(data.path, target, 2, silent)
+    assert made.deleted == (1,)
+    assert made.freed_bytes > len(BIG)
+    assert not blob_file(target / "blobs", BIG).exists()
+    assert blob_file(target / "blobs", SMALL).exists()
+    assert [one.number for one in BACKUPS.generations(target)] == [2, 3]
+    assert len(list((target / "databases").iterdir())) == 2
+    assert damage(target) == []
+
+
+def test_nothing_is_deleted_while_a_manifest_is_unreadable(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    data.delete_blob(BIG)
+    manifest = target / "generations" / "1.json"
+    saved = manifest.read_bytes()
+    manifest.unlink()
+    assert BACKUPS.create(data.path, target, 5, silent).freed_bytes == 0
+    assert damage(target) == [f"{manifest}: the manifest of generation 1 is missing, so it cannot be restored"]
+    manifest.write_bytes(saved)
+    manifest.chmod(0o600)
+    assert damage(target) == []
+
+
+def test_a_database_that_a_writer_changes_all_the_time_is_copied_in_one_state(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.add_records("f", 1, 40)
+    writer = sqlite3.connect(data.path / DATABASE, isolation_level=None)
+    commits = 0
+
+    def commit(*_: int) -> None:
+        nonlocal commits
+        commits += 1
+        writer.execute("UPDATE streams SET length = length + 1")  # Both rows in one transaction.
+
+    class Source(sqlite3.Connection):
+        def backup(self, *given: object, **_: object) -> None:
+            super().backup(given[0], pages=1, progress=commit)  # type: ignore[arg-type]
+
+    def connect(file: Path, *, immutable: bool = False) -> sqlite3.Connection:
+        return sqlite3.connect(file, isolation_level=None, factory=Source)
+
+    monkeypatch.setattr(creation, "read_only_connection", connect)
+    try:
+        backup(data, target)
+    finally:
+        writer.close()
+    assert commits > 30  # The database has more pages.
+    restored = restore(target, target.parent / "restored")
+    assert rows(restored, "SELECT length FROM streams") == [(40,), (40,)]
+
+
+def test_a_blob_that_is_deleted_during_the_backup_is_in_it(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = b"added after the first copies, deleted before the last ones"
+    copy_listed, hold = creation._copy_listed, creation._hold
+
+    def then_add(*given: object) -> None:
+        copy_listed(*given)  # type: ignore[arg-type]
+        data.add_blob(late)
+
+    def then_delete(*given: object) -> object:
+        found = hold(*given)  # type: ignore[arg-type]
+        data.delete_blob(late)
+        return found
+
+    monkeypatch.setattr(creation, "_copy_listed", then_add)
+    monkeypatch.setattr(creation, "_hold", then_delete)
+    made = BACKUPS.create(data.path, target, None, silent)
+    assert (made.generation.blobs, made.lost) == (3, ())
+    assert blob_file(target / "blobs", late).read_bytes() == late
+    assert damage(target) == []
+
+
+def test_a_backup_repeats_its_state_if_a_blob_is_deleted_before_it_is_held(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creation, "PAUSE_SECONDS", 0.0)
+    late, copy_listed, passes = b"deleted too early", creation._copy_listed, 0
+
+    def then_change(*given: object) -> None:
+        nonlocal passes
+        copy_listed(*given)  # type: ignore[arg-type]
+        passes += 1
+        if passes == 1:
+            data.add_blob(late)
+            blob_file(data.path / STORE, late).unlink()
+        if passes == 2:
+            blob_file(data.path / STORE, late).touch()
+            data.delete_blob(late)
+
+    monkeypatch.setattr(creation, "_copy_listed", then_change)
+    made = BACKUPS.create(data.path, target, None, silent)
+    assert (passes, made.generation.blobs, made.lost) == (2, 2, ())
+
+
+def test_many_new_blobs_are_copied_before_the_state_is_held(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creation, "MAX_HELD", 2)
+    copy_listed, passes = creation._copy_listed, 0
+
+    def then_add(*given: object) -> None:
+        nonlocal passes
+        copy_listed(*given)  # type: ignore[arg-type]
+        passes += 1
+        for number in range(3 if passes == 1 else 0):
+            data.add_blob(b"%d" % number)
+
+    monkeypatch.setattr(creation, "_copy_listed", then_add)
+    assert BACKUPS.create(data.path, target, None, silent).generation.blobs == 5
+    assert passes == 2
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "a link"])
+def test_what_the_cluster_has_lost_is_named_and_no_older_backup_is_deleted(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(creation, "PAUSE_SECONDS", 0.0)
+    backup(data, target)
+    data.add_blob(b"to be lost")
+    file = blob_file(data.path / STORE, b"to be lost")
+    file.unlink()
+    if how == "damaged":
+        file.write_bytes(b"to be l0st")
+    if how == "a link":
+        file.symlink_to(blob_file(data.path / STORE, SMALL))
+    made = BACKUPS.create(data.path, target, 1, silent)
+    (sentence,) = made.lost
+    assert file.name in sentence
+    assert made.deleted == ()
+    assert [one.number for one in BACKUPS.generations(target)] == [1, 2]
+    found = BACKUPS.verify(target, None, silent)
+    assert found.damage == ()
+    assert file.name in found.notes[0]
+    restored = BACKUPS.restore(
+        target, target.parent / "new", number=2, as_copy=False, new_tokens=False, force=False, note=silent
+    )
+    assert file.name in restored.missing[0]
+
+
+def test_a_damaged_database_gets_no_generation(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    file = data.path / DATABASE
+    content = bytearray(file.read_bytes())
+    content[4096 * 3 : 4096 * 3 + 64] = os.urandom(64)
+    file.write_bytes(content)
+    with pytest.raises(DataLoss, match="no backup was made"):
+        backup(data, target)
+    assert [one.number for one in BACKUPS.generations(target)] == [1]
+    assert list((target / "incoming").iterdir()) == []
+
+
+# -------------------------------------------------------------------------------------------------------------- refused
+
+
+def test_a_missing_database_names_the_tools_for_databases_with_a_url(data: DataDirectory, target: Path) -> None:
+    for file in data.path.glob(f"{DATABASE}*"):
+        file.unlink()
+    with pytest.raises(NotFound, match="pg_dump"):
+        backup(data, target)
+    assert not target.exists()
+
+
+def test_a_store_with_a_url_is_refused(data: DataDirectory, target: Path) -> None:
+    shutil.rmtree(data.path / STORE)
+    with pytest.raises(NotFound, match="--store"):
+        backup(data, target)
+
+
+def test_the_target_of_another_cluster_is_refused(data: DataDirectory, target: Path, tmp_path: Path) -> None:
+    backup(data, target)
+    other = DataDirectory(tmp_path / "other")
+    before = files(target)
+    with pytest.raises(Conflict, match=f"has backups of cluster {data.cluster}, .* belongs to cluster {other.cluster}"):
+        backup(other, target)
+    assert files(target) == before
+
+
+def test_a_folder_with_something_else_is_refused(data: DataDirectory, target: Path) -> None:
+    target.mkdir()
+    (target / "thesis.tex").touch()
+    with pytest.raises(InvalidInput, match=r"found thesis\.tex"):
+        backup(data, target)
+    assert [path.name for path in target.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("place", [".", "inside", ".."])
+def test_a_target_that_would_be_lost_with_the_data_is_refused(data: DataDirectory, place: str) -> None:
+    with pytest.raises(InvalidInput, match="not separate"):
+        backup(data, data.path / place)
+
+
+@pytest.mark.parametrize("name", ["blobs", "databases", "generations", "incoming"])
+def test_a_link_in_the_target_is_refused(data: DataDirectory, target: Path, tmp_path: Path, name: str) -> None:
+    backup(data, target)
+    shutil.move(target / name, tmp_path / "elsewhere")
+    (target / name).symlink_to(tmp_path / "elsewhere")
+    for work in (lambda: backup(data, target), lambda: damage(target), lambda: restore(target, tmp_path / "new")):
+        with pytest.raises(DataLoss, match=f"{name}: found a link"):
+            work()
+
+
+def test_only_one_command_at_a_time_writes(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    with (target / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(Conflict, match="another command uses it now"):
+            backup(data, target)
+        assert damage(target) == []
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Conflict, match="a backup writes to it now"):
+            damage(target)
+
+
+# --------------------------------------------------------------------------------------------------------------- verify
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    """Flip one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * at)] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        pytest.param(lambda t: flip(blob_file(t / "blobs", BIG)), "is damaged: its bytes have another hash", id="blob"),
+        pytest.param(
+            lambda t: blob_file(t / "blobs", BIG).unlink(), "is missing, needed by generations 1, 2", id="no blob"
+        ),
+        pytest.param(lambda t: flip(next((t / "databases").iterdir())), "the database of generation", id="database"),
+        pytest.param(
+            lambda t: next((t / "databases").iterdir()).unlink(), "so it cannot be restored", id="no database"
+        ),
+        pytest.param(lambda t: flip(t / "generations" / "2.json"), "2.json: is damaged", id="manifest"),
+        pytest.param(
+            lambda t: (t / "generations" / "2.json").unlink(),
+            "the manifest of generation 2 is missing",
+            id="no manifest",
+        ),
+        pytest.param(lambda t: flip(t / "hopyard-backup.json"), "hopyard-backup.json: is damaged", id="head"),
+        pytest.param(lambda t: (t / "hopyard-backup.json").unlink(), "hopyard-backup.json: is missing", id="no head"),
+    ],
+)
+def test_verify_names_each_damage(
+    data: DataDirectory, target: Path, harm: Callable[[Path], None], expected: str
+) -> None:
+    backup(data, target)
+    data.add_records("e", 41, 5)
+    backup(data, target)
+    assert damage(target) == []
+    harm(target)
+    (found,) = damage(target)
+    assert expected in found
+    assert str(target) in found
+
+
+def test_verify_finds_a_record_that_was_changed_before_the_backup(data: DataDirectory, target: Path) -> None:
+    with closing(sqlite3.connect(data.path / DATABASE)) as connection, connection:
+        connection.execute("UPDATE journal SET payload = X'00' WHERE position = 7")
+    backup(data, target)
+    (found,) = damage(target)
+    assert f"journal of e: record 7 or the one before it was changed: its checksum differs; {RESTORE}" in found
+
+
+def test_verify_names_a_record_of_another_type(data: DataDirectory, target: Path) -> None:
+    with closing(sqlite3.connect(data.path / DATABASE)) as connection, connection:
+        connection.execute("UPDATE journal SET payload = 'a text' WHERE position = 7")
+    backup(data, target)
+    (found,) = damage(target)
+    assert "journal of e: cannot be read" in found
+
+
+def test_verify_of_one_generation_reads_only_that_one(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    data.add_blob(b"new")
+    backup(data, target)
+    blob_file(target / "blobs", b"new").unlink()
+    assert damage(target, 1) == []
+    assert len(damage(target, 2)) == 1
+    with pytest.raises(NotFound, match="there is no generation 3; there are: 1, 2"):
+        damage(target, 3)
+
+
+def test_the_next_backup_copies_a_blob_again_whose_damaged_copy_was_deleted(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    blob_file(target / "blobs", BIG).unlink()
+    made = BACKUPS.create(data.path, target, None, silent)
+    assert made.copied_blobs == 1
+    assert damage(target) == []
+
+
+def test_verify_changes_nothing(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    before = files(target)
+    damage(target)
+    assert files(target) == before
+
+
+# -------------------------------------------------------------------------------------------------------------- restore
+
+
+def test_a_restored_directory_has_the_state_of_its_generation(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    data.add_records("e", 41, 5)
+    data.delete_blob(BIG)
+    backup(data, target)
+    for number, (length, blobs) in {1: (40, [BIG, SMALL]), 2: (45, [SMALL])}.items():
+        restored = restore(target, target.parent / f"restored{number}", number)
+        assert rows(restored, "SELECT length FROM streams") == [(length,)]
+        found = [content for name, content in files(restored / STORE).items() if name != "cluster.id"]
+        assert sorted(found) == sorted(blobs)
+        assert store_owner(restored / STORE) == data.cluster
+        assert (restored / "secrets" / "user.token").read_text() == "a token\n"
+        assert stat.S_IMODE(restored.stat().st_mode) == 0o700
+        AppStatReader(restored).close()
+
+
+def test_a_restored_database_has_another_history_and_a_later_epoch(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    before = time.time() * 1000
+    first, second = restore(target, target.parent / "1"), restore(target, target.parent / "2")
+    histories, epochs = set[object](), list[int]()
+    for restored in (first, second):
+        ((cluster, history),) = rows(restored, "SELECT id, history FROM clusters")
+        assert cluster == data.cluster
+        histories.add(history)
+        ((epoch,),) = rows(restored, "SELECT max(epoch) FROM epochs")
+        assert isinstance(epoch, int)
+        epochs.append(epoch)
+    assert len(histories | {data.cluster}) == 3
+    assert epochs[0] >= before
+    assert epochs[1] > epochs[0]
+
+
+def test_a_copy_is_another_cluster_with_other_tokens(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    copied = restore(target, target.parent / "copy", as_copy=True)
+    ((cluster,),) = rows(copied, "SELECT id FROM clusters")
+    assert cluster != data.cluster
+    assert store_owner(copied / STORE) == cluster
+    assert not (copied / "secrets").exists()
+    assert not (restore(target, target.parent / "new", new_tokens=True) / "secrets").exists()
+
+
+@pytest.mark.parametrize("content", ["appstat.sqlite", "cluster.lock", "agent"])
+def test_a_directory_with_data_is_refused(data: DataDirectory, target: Path, tmp_path: Path, content: str) -> None:
+    backup(data, target)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / content).touch()
+    with pytest.raises(Conflict, match=f"is not empty .found {content}.; .* move the old directory away"):
+        restore(target, tmp_path / "full")
+    assert not (tmp_path / ".full.restore").exists()
+
+
+def test_an_empty_directory_is_used(data: DataDirectory, target: Path, tmp_path: Path) -> None:
+    backup(data, target)
+    (tmp_path / "empty").mkdir()
+    restore(target, tmp_path / "empty")
+    assert rows(tmp_path / "empty", "SELECT length FROM streams") == [(40,)]
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing", "a link"])
+def test_a_damaged_blob_is_not_restored(data: DataDirectory, target: Path, tmp_path: Path, harm: str) -> None:
+    backup(data, target)
+    file = blob_file(target / "blobs", BIG)
+    if harm == "flipped":
+        flip(file)
+    else:
+        file.unlink()
+    if harm == "a link":
+        file.symlink_to(blob_file(target / "blobs", SMALL))
+    with pytest.raises(DataLoss, match=f"1 of 2 blobs cannot be restored: {file}: .* Nothing was restored; .* --force"):
+        restore(target, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / ".new.restore").exists()
+    restored = restore(target, tmp_path / "new", force=True)
+    assert not blob_file(restored / STORE, BIG).exists()
+    assert blob_file(restored / STORE, SMALL).exists()
+
+
+def test_a_damaged_database_is_not_restored(data: DataDirectory, target: Path, tmp_path: Path) -> None:
+    backup(data, target)
+    flip(next((target / "databases").iterdir()))
+    with pytest.raises(DataLoss, match=r"the database of generation 1 is damaged: .* nothing was restored"):
+        restore(target, tmp_path / "new", force=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_newest_manifest_names_the_older_generations(
+    data: DataDirectory, target: Path, tmp_path: Path
+) -> None:
+    backup(data, target)
+    backup(data, target)
+    flip(target / "generations" / "2.json")
+    with pytest.raises(DataLoss, match=r"2.json: is damaged.*name an older one with --generation \(1, 2\)"):
+        restore(target, tmp_path / "new")
+    restore(target, tmp_path / "new", 1)
+
+
+def test_a_backup_of_an_older_schema_is_upgraded(data: DataDirectory, target: Path, tmp_path: Path) -> None:
+    backup(data, target)
+    # The generation as an older version would have made it.
+    (file,) = (target / "databases").iterdir()
+    shutil.copy(file, tmp_path / DATABASE)
+    database = open_database(database_url(None, tmp_path))
+    config = _config()
+    with database.writer.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0008")
+    database.close()
+    older = (tmp_path / DATABASE).read_bytes()
+    sha256 = hashlib.sha256(older).hexdigest()
+    (target / "databases" / f"{sha256}.sqlite").write_bytes(older)
+    with Target.open(target) as opened:
+        manifest = replace(opened.manifest(1), database_sha256=sha256, database_bytes=len(older), revision="0008")
+        manifest.write(opened.manifest_path(1))
+    found = BACKUPS.verify(target, None, silent)
+    assert found.damage == ()
+    assert "schema revision 0008" in found.notes[0]
+    AppStatReader(restore(target, tmp_path / "new")).close()

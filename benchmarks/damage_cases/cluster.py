@@ -1,0 +1,284 @@
+"""Starts a cluster in a data directory in one of four ways, continues its experiments, and ends every process of it."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+import psutil
+
+from damage_cases.specs import CHAIN, CODE, LAST, SLOTS, TREE, spec
+
+MARK: Final = "DAMAGE_CASE"
+"""Environment variable of every process of a case; its value names the case."""
+
+ENOUGH: Final = "DAMAGE_ENOUGH"
+"""Environment variable of training processes: a file that ends their slow part."""
+
+TRACEBACK: Final = "Traceback (most recent call last)"
+REPOSITORY: Final = Path(__file__).parents[2]
+POLL_SECONDS: Final = 0.05
+STOP_SECONDS: Final = 40.0
+"""Maximum time that a cluster may take to stop."""
+
+LINGER_SECONDS: Final = 10.0
+"""Maximum time after the end of a command until its services and training processes have ended."""
+
+
+class Way(enum.Enum):
+    """A way to start a cluster in an existing data directory."""
+
+    RUN = "run"
+    RESUME = "resume"
+    UP = "up"
+    LOCAL = "Client.local"
+
+
+@dataclass
+class Attempt:
+    """What happened when a cluster was started and its experiments were continued.
+
+    Attributes:
+        refused: What commands and calls refused, each as one message.
+        crashes: Tracebacks, bugs and signals that ended a command.
+        hung: Whether the time limit was exceeded.
+        left: Processes that outlived their command.
+    """
+
+    refused: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    hung: bool = False
+    left: list[str] = field(default_factory=list)
+
+
+class CaseCluster:
+    """The processes of one case.
+
+    Args:
+        name: Name of the case, which marks its processes.
+        folder: Folder of its files: the data directory `data`, and the output of commands.
+
+    Attributes:
+        again: Whether `hopyard run` has already run its experiment in this data directory.
+        said: The exit codes and outputs of all commands.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.data = folder / "data"
+        self.enough = folder / "enough"
+        self.again = False
+        self.said: list[str] = []
+
+    # ------------------------------------------------------------------------------------------------------- processes
+
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start a command whose output goes to files, or to pipes if `options` say so."""
+        environment = {**os.environ, MARK: self.name, ENOUGH: str(self.enough), "COLUMNS": "300"}
+        path = [str(REPOSITORY), str(REPOSITORY / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        return subprocess.Popen(command, text=True, env=environment, cwd=self.folder, start_new_session=True, **options)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of this case that live."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.environ().get(MARK) == self.name and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def kill(self) -> None:
+        """Kill all processes of this case at once, until there are none."""
+        while found := self.processes():
+            for process in found:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(found, timeout=5)
+
+    def kill_runner(self) -> None:
+        """Kill one training process, if there is one."""
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if "hopyard._runtime.runner" in process.cmdline():
+                    process.kill()
+                    return
+
+    def lingering(self) -> list[str]:
+        """Wait at most LINGER_SECONDS until no process of this case lives. Kill those that do, and return their command lines."""
+        end = time.monotonic() + LINGER_SECONDS
+        while (found := self.processes()) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        left = []
+        for process in found:
+            with suppress(psutil.Error):
+                left.append(" ".join(process.cmdline())[:200])
+        self.kill()
+        return left
+
+    # -------------------------------------------------------------------------------------------------------- commands
+
+    def finish(self, way: Way, limit: float, disturb: Callable[[], None] | None = None) -> Attempt:
+        """Start the cluster, continue all experiments until each has ended or is paused again, and stop it.
+
+        Args:
+            way: How to start it.
+            limit: Maximum time in seconds.
+            disturb: Called when the first command has started; None: nothing is disturbed.
+        """
+        attempt = Attempt()
+        end = time.monotonic() + limit
+        match way:
+            case Way.UP:
+                self._finish_up(attempt, end, disturb)
+            case Way.LOCAL:
+                self._watched(attempt, _session("finish", self.data, "local"), end, disturb)
+            case Way.RUN | Way.RESUME:
+                commands = [_hopyard("resume", name, *self._local) for name in (CHAIN, TREE)]
+                if way is Way.RUN and not self.again:
+                    (self.folder / "last.json").write_text(json.dumps(spec(LAST)))
+                    code = ("--folder", str(CODE))
+                    commands.insert(0, _hopyard("run", str(self.folder / "last.json"), *code, *self._local))
+                for command in commands:
+                    self._watched(attempt, command, end, disturb)
+                    disturb = None
+        attempt.left += self.lingering()
+        return attempt
+
+    @property
+    def _local(self) -> tuple[str, ...]:
+        return ("--data", str(self.data), "--slots", str(SLOTS))
+
+    def up(self) -> subprocess.Popen[str]:
+        """Start `hopyard up`; its messages go to the file `up.txt`."""
+        passed = [f"--pass-env={name}" for name in (MARK, ENOUGH)]
+        command = _hopyard("up", "--data", str(self.data), "--slots", str(SLOTS), *passed)
+        with (self.folder / "up.txt").open("w") as output:
+            return self.start(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def _finish_up(self, attempt: Attempt, end: float, disturb: Callable[[], None] | None) -> None:
+        process = self.up()
+        said = self.folder / "up.txt"
+        while "the cluster is up" not in said.read_text() and process.poll() is None and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        if process.poll() is None and time.monotonic() < end:
+            session = _session("finish", self.data, "connect")
+            self._watched(attempt, session, end, disturb, alive=lambda: process.poll() is None)
+        if process.poll() is None:
+            attempt.hung = attempt.hung or time.monotonic() >= end
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                attempt.hung = True
+                self.kill()
+        self._judge(attempt, "hopyard up", process.wait(), said.read_text())
+
+    def _watched(
+        self,
+        attempt: Attempt,
+        command: Sequence[str],
+        end: float,
+        disturb: Callable[[], None] | None,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Run a command to its end, at most until the time `end`, or until the cluster that it uses is not `alive` any more."""
+        output = self.folder / "output.txt"
+        with output.open("w") as file:
+            process = self.start(command, stdout=file, stderr=subprocess.STDOUT)
+        if disturb is not None:
+            disturb()
+        while process.poll() is None and time.monotonic() < end and alive():
+            time.sleep(POLL_SECONDS)
+        if process.poll() is None:
+            attempt.hung = attempt.hung or alive()
+            process.kill()
+            process.wait()
+            if "connect" not in command:
+                self.kill()  # the services that the command has started
+            return
+        text = output.read_text()
+        self._judge(attempt, " ".join(command[3:5]), process.returncode, text)
+        if text.startswith("{") and "session.py" in command[1]:
+            attempt.refused += [f"{name}: {why}" for name, why in json.loads(text)["refused"].items()]
+
+    def _judge(self, attempt: Attempt, name: str, code: int, text: str) -> None:
+        self.said.append(f"{name}: exit code {code}\n{text[-4000:]}")
+        if TRACEBACK in text or "a bug in Hopyard" in text or code < 0:
+            attempt.crashes.append(f"{name}: exit code {code}: {last_line(text)}")
+        elif code:
+            errors = [line for line in text.splitlines() if line.startswith("error:")]
+            attempt.refused.append(f"{name}: exit code {code}: {errors[0] if errors else last_line(text)}")
+
+    # ----------------------------------------------------------------------------------------------------------- reads
+
+    def read(self, limit: float) -> dict[str, Any]:
+        """Return what `session.py read` prints; under "crash" is what it says if it crashes or exceeds `limit` seconds."""
+        output, errors = self.folder / "tables.json", self.folder / "tables.txt"
+        with output.open("w") as file, errors.open("w") as error_file:
+            process = self.start(_session("read", self.data), stdout=file, stderr=error_file)
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return {"crash": f"reading the data takes longer than {limit:g} s"}
+        if code:
+            return {"crash": last_line(errors.read_text())}
+        found: dict[str, Any] = json.loads(output.read_text())
+        return found
+
+    def create(
+        self, way: Way, code: Path
+    ) -> tuple[subprocess.Popen[str] | None, subprocess.Popen[str], dict[str, str]]:
+        """Start a cluster in which all experiments are in the middle of their training.
+
+        Returns:
+            The process of `hopyard up`, the process of the session, and the ids of the experiments by name.
+        """
+        up = self.up() if way is Way.UP else None
+        if up is not None:
+            while "the cluster is up" not in (self.folder / "up.txt").read_text():
+                if up.poll() is not None:
+                    raise RuntimeError((self.folder / "up.txt").read_text())
+                time.sleep(POLL_SECONDS)
+        how = "local" if up is None else "connect"
+        with (self.folder / "create.txt").open("w") as errors:
+            session = self.start(
+                [*_session("create", self.data, how), str(code)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        out: IO[str] = session.stdout  # type: ignore[assignment]
+        line = out.readline()
+        if not line:
+            with session:  # closes its pipes
+                session.wait()
+            raise RuntimeError((self.folder / "create.txt").read_text())
+        return up, session, json.loads(line)
+
+
+def _session(action: str, data: Path, *rest: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).with_name("session.py")), action, str(data), *rest]
+
+
+def _hopyard(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "hopyard.cli.main", *arguments]
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not blank, at most 400 characters of it."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:400] if lines else ""

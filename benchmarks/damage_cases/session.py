@@ -1,0 +1,175 @@
+"""Programs that use a client of a damaged cluster. Each runs in a process, so that damage cannot hang or end the benchmark.
+
+    python session.py create DATA local|connect     creates the experiments, prints their ids when they are in the middle of their
+                                                    training, and waits for the end of its input; then it pauses the experiment
+                                                    "chain" and closes its client
+    python session.py finish DATA local|connect     continues all experiments, and prints what was refused when each of them has
+                                                    ended or is paused again
+    python session.py read DATA                     prints the stored tables, and what `hopyard replay` and the check of the journal of
+                                                    `hopyard doctor` say about them
+
+`local` starts a cluster with `Client.local`, `connect` uses the one that runs in DATA. The output is one line of JSON. An error of
+`hopyard.errors` ends the program with one line on stderr and exit code 1, any other exception with a traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from damage_cases.specs import CHAIN, ENDED, LAST, SLOTS, TREE, spec
+from hopyard.cli import main as command_line
+from hopyard.client import Client
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.errors import HopyardError
+
+POLL_SECONDS = 0.05
+MIDDLE = {CHAIN: 10, TREE: 5}
+"""The sum of the positions of all jobs of an experiment from which on it is in the middle of its training."""
+
+
+def opened(data: str, how: str) -> Client:
+    """Return a client of the cluster in a data directory, which `Client.local` starts if `how` is "local"."""
+    return Client.local(data, slots=SLOTS) if how == "local" else Client(data=data)
+
+
+def create(data: str, how: str, code: str) -> None:
+    """Create the experiments, with the training code in the folder `code`."""
+    with opened(data, how) as client:
+        client.wait(client.create(spec(ENDED), code))
+        for name in MIDDLE:
+            client.create(spec(name), code)
+        found = {one.name: one for one in client.experiments()}
+        while any(sum(job.position for job in client.jobs(found[name])) < least for name, least in MIDDLE.items()):
+            time.sleep(POLL_SECONDS)
+        _print({name: one.id for name, one in found.items()})
+        sys.stdin.read()
+        client.pause(found[CHAIN])
+        while client.get(found[CHAIN]).state is not ExperimentState.PAUSED:
+            time.sleep(POLL_SECONDS)
+
+
+def finish(data: str, how: str) -> None:
+    """Continue all experiments until each has ended or is paused again."""
+    refused: dict[str, str] = {}
+    resumed: set[str] = set()
+    with opened(data, how) as client:
+        while any(_continues(client, one, resumed, refused) for one in client.experiments()):
+            time.sleep(POLL_SECONDS)
+    _print({"refused": refused})
+
+
+def _continues(client: Client, experiment: Experiment, resumed: set[str], refused: dict[str, str]) -> bool:
+    """Resume an experiment that is paused and not in `resumed`; return whether it has neither ended nor is paused for good."""
+    if experiment.state.ended or experiment.id in refused:
+        return False
+    if experiment.state is ExperimentState.PAUSED:
+        if experiment.id in resumed:
+            return False
+        resumed.add(experiment.id)
+        try:
+            client.resume(experiment)
+        except HopyardError as error:
+            refused[experiment.id] = f"{type(error).__name__}: {error}"
+            return False
+    return True
+
+
+def read(data: str) -> None:
+    """Print the stored tables and the outcomes of the commands that check them."""
+    from hopyard.cli.doctor.journal import journal
+
+    found: dict[str, Any] = {"experiments": [], "replay": {}, "doctor": [], "error": ""}
+    try:
+        with Client.stored(data) as client:
+            found["experiments"] = [_table(client, one) for one in client.experiments()]
+    except HopyardError as error:
+        found["error"] = f"{type(error).__name__}: {error}"
+    for one in found["experiments"]:
+        if one["name"] == LAST:
+            continue  # It began after the damage.
+        found["replay"][one["name"]] = _command("replay", one["id"], "--data", data, "--json")
+    checks = asyncio.run(journal(None, Path(data)))
+    found["doctor"] = [check.detail for check in checks if check.fails]
+    _print(found)
+
+
+def _table(client: Client, experiment: Experiment) -> Mapping[str, Any]:
+    """Return what must not depend on damage: the state, the jobs and all reports of an experiment."""
+    code = experiment.reason_code
+    jobs = [
+        [
+            *(job.id, _text(job.hyperparameters), job.state.value, job.position, _exact(job.best_value)),
+            *(job.best_position, _exact(job.last_value), job.parent, job.fork_position),
+        ]
+        for job in client.jobs(experiment)
+    ]
+    reports = [
+        [
+            *(
+                one.job,
+                one.report.position,
+                sorted((name, _exact(value)) for name, value in one.report.metrics.items()),
+            ),
+            one.report.finished,
+        ]
+        for one in client.statistics(experiment)
+    ]
+    return {
+        "id": experiment.id,
+        "name": experiment.name,
+        "state": experiment.state.value,
+        "reason_code": code.value if code is not None else "",
+        "reason": experiment.reason,
+        "best": [experiment.best_job, _exact(experiment.best_value), experiment.best_position],
+        "jobs": jobs,
+        "reports": sorted(reports, key=_text),
+    }
+
+
+def _command(*arguments: str) -> tuple[int, str, str]:
+    """Return the exit code, the output and the errors of a command."""
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        code = command_line.run(list(arguments))
+    return code, out.getvalue(), errors.getvalue()
+
+
+def _exact(value: float | None) -> str:
+    return "none" if value is None else value.hex()
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _print(value: object) -> None:
+    print(json.dumps(value, default=str), flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the programs, and return its exit code."""
+    action, *rest = arguments
+    try:
+        match action:
+            case "create":
+                create(*rest)
+            case "finish":
+                finish(*rest)
+            case _:
+                read(*rest)
+    except HopyardError as error:
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

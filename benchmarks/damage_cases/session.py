@@ -61,7 +61,7 @@ def finish(data: str, how: str) -> None:
     refused: dict[str, str] = {}
     resumed: set[str] = set()
     with opened(data, how) as client:
-        while any(_continues(client, one, resumed, refused) for one in client.experiments()):
+        while any([_continues(client, one, resumed, refused) for one in client.experiments()]):  # noqa: C419 - calls all
             time.sleep(POLL_SECONDS)
     _print({"refused": refused})
 

@@ -12,7 +12,8 @@ byte of the code and of the snapshots that were used. The verdicts:
 * found and healed: the results are right, and a log reports the damage.
 * found and paused, found and refused: with a reason code or a message; everything else completed, and after the damage was mended also
   the rest, with the right results.
-* found by a check: `hopyard replay` or `hopyard doctor` names the damage; after it was mended, the results are right.
+* found by a check: only `hopyard replay` or `hopyard doctor` names the damage; after `hopyard doctor --rebuild`, or after it was
+  mended, the results are right.
 * SILENT DIFFERENCE, WRONG END, CRASH, HANG: findings. The exit code is then 1.
 
 `--only` selects cases by their names, such as "bundle: flip"; `--case 12` is one of them, with the same other options. Each kind of

@@ -20,7 +20,7 @@ from damage_cases.files import FileDamage
 from damage_cases.plan import ROWS, End, Plan
 from damage_cases.rows import RowDamage
 from damage_cases.specs import LAST
-from damage_cases.verdict import Observation, Tables, Verdict, judge, needs_mending
+from damage_cases.verdict import Observation, Tables, Verdict, is_silent, judge, needs_mending
 
 RUNNING_REPORTS: Final = 4
 """Number of reports after the start of the cluster at which damage happens while it runs."""
@@ -108,10 +108,13 @@ class CaseRunner:
         cluster, ids = self._copied(name, plan)
         damage = self._damage(plan, cluster, ids)
         seen = self._observed(cluster, plan, damage.apply, control)
+        if is_silent(seen, control.tables):
+            seen.checked += cluster.doctor(self._limit)
         mended = None
         if needs_mending(seen, control.tables):
-            self._mend(plan, cluster, damage)
             cluster.again = LAST in seen.tables and plan.where not in _DATABASE
+            if seen.told or not cluster.rebuild(self._limit):
+                self._mend(plan, cluster, damage)
             mended = self._observed(cluster, plan, None, control)
         verdict = judge(seen, mended, control.tables)
         (cluster.folder / "said.txt").write_text("\n".join(cluster.said))
@@ -263,4 +266,3 @@ def _read(cluster: CaseCluster, seen: Observation, limit: float) -> None:
         elif code:
             equal = json.loads(out)["decisions_equal"] if out.startswith("{") else None
             seen.checked.append(f"hopyard replay {name}: {errors.strip() or f'decisions_equal: {equal}'}")
-    seen.checked += [f"hopyard doctor: {text}" for text in found["doctor"]]

@@ -239,6 +239,39 @@ class CaseCluster:
         found: dict[str, Any] = json.loads(output.read_text())
         return found
 
+    def doctor(self, limit: float) -> list[str]:
+        """Return the problems that `hopyard doctor` finds beyond those of this computer."""
+        host = {name for name, _ in self._problems(limit, "--quick", "--data", str(self.folder / "none"))}
+        return [
+            f"hopyard doctor: {d}" for name, d in self._problems(limit, "--data", str(self.data)) if name not in host
+        ]
+
+    def _problems(self, limit: float, *options: str) -> list[tuple[str, str]]:
+        """Return name and detail of each check of `hopyard doctor` that fails."""
+        _, text = self._output(limit, "doctor", *options, "--json")
+        found = json.loads(text)["findings"] if text.startswith("{") else []
+        return [(one["name"], one["detail"]) for one in found if one["needed"] and one["health"] != "ok"]
+
+    def rebuild(self, limit: float) -> bool:
+        """Write the rows again from the journal with `hopyard doctor --rebuild`; return whether that succeeded."""
+        code, _ = self._output(limit, "doctor", "--rebuild", "--yes", "--data", str(self.data))
+        return code == 0
+
+    def _output(self, limit: float, *arguments: str) -> tuple[int, str]:
+        """Return the exit code and the output of a command; -1: it exceeded `limit` seconds."""
+        output = self.folder / "output.txt"
+        with output.open("w") as file, (self.folder / "errors.txt").open("w") as errors:
+            process = self.start(_hopyard(*arguments), stdout=file, stderr=errors)
+            try:
+                code = process.wait(limit)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                code = -1
+        text = output.read_text()
+        self.said.append(f"{' '.join(arguments)}: exit code {code}\n{text}{(self.folder / 'errors.txt').read_text()}")
+        return code, text
+
     def create(
         self, way: Way, code: Path
     ) -> tuple[subprocess.Popen[str] | None, subprocess.Popen[str], dict[str, str]]:

@@ -5,8 +5,7 @@
                                                     "chain" and closes its client
     python session.py finish DATA local|connect     continues all experiments, and prints what was refused when each of them has
                                                     ended or is paused again
-    python session.py read DATA                     prints the stored tables, and what `hopyard replay` and the check of the journal of
-                                                    `hopyard doctor` say about them
+    python session.py read DATA                     prints the stored tables, and what `hopyard replay` says about each experiment
 
 `local` starts a cluster with `Client.local`, `connect` uses the one that runs in DATA. The output is one line of JSON. An error of
 `hopyard.errors` ends the program with one line on stderr and exit code 1, any other exception with a traceback.
@@ -14,14 +13,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from damage_cases.specs import CHAIN, ENDED, LAST, SLOTS, TREE, spec
@@ -83,10 +80,8 @@ def _continues(client: Client, experiment: Experiment, resumed: set[str], refuse
 
 
 def read(data: str) -> None:
-    """Print the stored tables and the outcomes of the commands that check them."""
-    from hopyard.cli.doctor.journal import journal
-
-    found: dict[str, Any] = {"experiments": [], "replay": {}, "doctor": [], "error": ""}
+    """Print the stored tables, and the outcome of `hopyard replay` for each experiment that existed before the damage."""
+    found: dict[str, Any] = {"experiments": [], "replay": {}, "error": ""}
     try:
         with Client.stored(data) as client:
             found["experiments"] = [_table(client, one) for one in client.experiments()]
@@ -94,10 +89,8 @@ def read(data: str) -> None:
         found["error"] = f"{type(error).__name__}: {error}"
     for one in found["experiments"]:
         if one["name"] == LAST:
-            continue  # It began after the damage.
+            continue
         found["replay"][one["name"]] = _command("replay", one["id"], "--data", data, "--json")
-    checks = asyncio.run(journal(None, Path(data)))
-    found["doctor"] = [check.detail for check in checks if check.fails]
     _print(found)
 
 

@@ -18,7 +18,8 @@ class Verdict(enum.Enum):
     HEALED: the results are those of an undisturbed run, and the damage was reported.
     PAUSED: the damaged experiment was paused with a reason code, all others completed, and it completed after the damage was mended.
     REFUSED: a command was refused with one message, and everything completed after the damage was mended.
-    FOUND: the results differ, and only `hopyard replay` or `hopyard doctor` says so; a mended database has the right results.
+    FOUND: the results differ, and only `hopyard replay` or `hopyard doctor` says so; after `hopyard doctor --rebuild`, or after the
+        damage was mended, they are right.
     SILENT: the results differ, and nothing says so.
     WRONG_END: the results differ although the damage was reported and mended: an experiment has failed, or another one suffered.
     CRASH: a traceback, a bug, a signal, or a process that outlived its command.
@@ -65,6 +66,11 @@ class Observation:
     codes: dict[str, str] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def told(self) -> bool:
+        """Whether a command refused something, or an experiment is paused."""
+        return bool(self.codes or self.refused)
+
 
 def differing(found: Tables, reference: Tables) -> list[str]:
     """Return the names of the experiments whose results differ. Experiments of the reference that `found` lacks differ, too."""
@@ -72,11 +78,17 @@ def differing(found: Tables, reference: Tables) -> list[str]:
     return [name for name in names if found.get(name) != reference.get(name)]
 
 
+def is_silent(seen: Observation, reference: Tables) -> bool:
+    """Return whether the results differ, and nothing says so."""
+    quiet = not (seen.crashes or seen.hung or seen.told or seen.checked)
+    return quiet and bool(differing(seen.tables, reference)) and not _failed(seen.tables, reference)
+
+
 def needs_mending(seen: Observation, reference: Tables) -> bool:
-    """Return whether the damage must be mended before the case can be judged: something was reported, and no experiment has failed."""
+    """Return whether the damage must be mended before the case can be judged: it was reported, and no experiment has failed."""
     if seen.crashes or seen.hung or _failed(seen.tables, reference):
         return False
-    return bool(differing(seen.tables, reference)) and bool(seen.codes or seen.refused or seen.checked)
+    return bool(differing(seen.tables, reference)) and bool(seen.told or seen.checked)
 
 
 def judge(seen: Observation, mended: Observation | None, reference: Tables) -> Verdict:
@@ -95,12 +107,11 @@ def judge(seen: Observation, mended: Observation | None, reference: Tables) -> V
     wrong = differing(seen.tables, reference)
     if not wrong:
         return Verdict.HEALED if seen.warnings or seen.refused else Verdict.NOT_USED
-    told = bool(seen.codes or seen.refused or _failed(seen.tables, reference))
-    if not told and not seen.checked:
+    if is_silent(seen, reference):
         return Verdict.SILENT
     if mended is None or differing(mended.tables, reference):
         return Verdict.WRONG_END
-    if not told:
+    if not seen.told:
         return Verdict.FOUND
     if set(wrong) <= set(seen.codes):
         return Verdict.PAUSED
@@ -108,8 +119,9 @@ def judge(seen: Observation, mended: Observation | None, reference: Tables) -> V
 
 
 def _failed(found: Tables, reference: Tables) -> list[str]:
-    """Return the names of the experiments that ended in another state."""
-    return [name for name, one in reference.items() if found.get(name, one)["state"] not in (one["state"], "PAUSED")]
+    """Return the names of the experiments that cannot be continued, because they ended in another state."""
+    ended = {name: one["state"] for name, one in found.items() if one["state"] in ("COMPLETED", "FAILED", "STOPPED")}
+    return [name for name, state in ended.items() if name in reference and state != reference[name]["state"]]
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[str, int]:

@@ -90,6 +90,9 @@ def test_a_refusal_counts_if_mending_helps() -> None:
     assert needs_mending(refused, REFERENCE)
     assert judge(refused, seen(), REFERENCE) is Verdict.REFUSED
     assert judge(refused, seen(tree=SHORT), REFERENCE) is Verdict.WRONG_END
+    interrupted = seen({"state": "INTERRUPTED", "reports": [1]}, refused=["hopyard up: exit code 1"])
+    assert needs_mending(interrupted, REFERENCE)
+    assert judge(interrupted, seen(), REFERENCE) is Verdict.REFUSED
 
 
 def test_a_difference_without_a_report_is_silent() -> None:

@@ -31,6 +31,8 @@ POLL_SECONDS: Final = 0.05
 STOP_SECONDS: Final = 40.0
 """Maximum time that a cluster may take to stop."""
 
+LINGER_POLL_SECONDS: Final = 0.25
+
 LINGER_SECONDS: Final = 10.0
 """Maximum time after the end of a command until its services and training processes have ended."""
 
@@ -119,7 +121,7 @@ class CaseCluster:
         """Wait at most LINGER_SECONDS until no process of this case lives. Kill those that do, and return their command lines."""
         end = time.monotonic() + LINGER_SECONDS
         while (found := self.processes()) and time.monotonic() < end:
-            time.sleep(POLL_SECONDS)
+            time.sleep(LINGER_POLL_SECONDS)
         left = []
         for process in found:
             with suppress(psutil.Error):
@@ -209,9 +211,11 @@ class CaseCluster:
                 self.kill()  # the services that the command has started
             return
         text = output.read_text()
-        self._judge(attempt, " ".join(command[3:5]), process.returncode, text)
-        if text.startswith("{") and "session.py" in command[1]:
-            attempt.refused += [f"{name}: {why}" for name, why in json.loads(text)["refused"].items()]
+        hopyard = command[1] == "-m"
+        self._judge(attempt, f"hopyard {' '.join(command[3:5])}" if hopyard else "session", process.returncode, text)
+        for line in [] if hopyard else text.splitlines():
+            if line.startswith('{"refused"'):
+                attempt.refused += [f"{name}: {why}" for name, why in json.loads(line)["refused"].items()]
 
     def _judge(self, attempt: Attempt, name: str, code: int, text: str) -> None:
         self.said.append(f"{name}: exit code {code}\n{text[-4000:]}")

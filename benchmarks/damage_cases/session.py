@@ -27,7 +27,7 @@ from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import HopyardError
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
 MIDDLE = {CHAIN: 10, TREE: 5}
 """The sum of the positions of all jobs of an experiment from which on it is in the middle of its training."""
 

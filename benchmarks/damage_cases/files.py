@@ -19,7 +19,7 @@ def agent_folder(data: Path) -> Path:
 
 def code_blobs(data: Path) -> set[str]:
     """Return the hashes of the code bundles that the agent has unpacked."""
-    return {path.name for path in (agent_folder(data) / "bundles").iterdir()}
+    return {path.name[:64] for path in (agent_folder(data) / "bundles").iterdir()}
 
 
 def _blobs(data: Path) -> list[Path]:
@@ -34,12 +34,19 @@ def _code_blobs(data: Path) -> list[Path]:
     return [path for path in _blobs(data) if path.name in code_blobs(data)]
 
 
-def _below(folder: str, *, folders: bool = False) -> _Choice:
-    def found(data: Path) -> list[Path]:
-        root = agent_folder(data) / folder
-        return sorted(path for path in (root.iterdir() if folders else root.rglob("*")) if path.is_dir() == folders)
+def _entries(folder: str) -> _Choice:
+    """Return a choice of everything that is directly in a folder of the agent."""
+    return lambda data: sorted((agent_folder(data) / folder).iterdir())
 
-    return found
+
+def _unpacked(folder: str) -> _Choice:
+    """Return a choice of the files of the folders in a folder of the agent."""
+    return lambda data: sorted(path for path in (agent_folder(data) / folder).glob("*/**/*") if path.is_file())
+
+
+def _folders(folder: str) -> _Choice:
+    """Return a choice of the folders in a folder of the agent."""
+    return lambda data: [path for path in _entries(folder)(data) if path.is_dir()]
 
 
 def _agent_files(data: Path) -> list[Path]:
@@ -53,11 +60,11 @@ _CHOICES: Final[dict[str, _Choice]] = {
     "blob": _blobs,
     "only blob": _snapshot_blobs,
     "only code": _code_blobs,
-    "snapshot": _below("snapshots"),
-    "snapshot folder": _below("snapshots", folders=True),
-    "only snapshot": _below("snapshots"),
-    "bundle": _below("bundles"),
-    "bundle folder": _below("bundles", folders=True),
+    "snapshot": _unpacked("snapshots"),
+    "snapshot folder": _folders("snapshots"),
+    "only snapshot": _unpacked("snapshots"),
+    "bundle": _unpacked("bundles"),
+    "bundle folder": _folders("bundles"),
     "agent folder": _agent_files,
     "agent id": lambda data: [agent_folder(data) / "agent.id"],
     "agent cluster": lambda data: [agent_folder(data) / "agent.cluster"],
@@ -67,8 +74,8 @@ _ALL: Final = ("only blob", "only code", "only snapshot")
 """Kinds of which every file is damaged, because it is not known which one is read."""
 
 _REMOVED: Final[dict[str, _Choice]] = {
-    "only blob": _below("snapshots", folders=True),
-    "only code": _below("bundles", folders=True),
+    "only blob": _entries("snapshots"),
+    "only code": _entries("bundles"),
     "only snapshot": _snapshot_blobs,
 }
 """What is removed in addition, by kind."""
@@ -106,7 +113,7 @@ class FileDamage:
         found = _CHOICES[self._where](self._data)
         if not found:
             raise LookupError(f"the cluster has no file of the kind {self._where!r}")
-        every = self._where in _ALL or (self._where == "snapshot" and self._damage != "flip")
+        every = self._where in _ALL or (self._where in ("snapshot", "bundle") and self._damage != "flip")
         chosen = found if every else [found[int(self._chance[0] * len(found))]]
         removed = _REMOVED[self._where](self._data) if self._where in _REMOVED else []
         foreign = _CHOICES[self._where](self._foreign) if self._foreign is not None else []

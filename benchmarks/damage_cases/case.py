@@ -17,10 +17,10 @@ from typing import Any, Final
 from damage_cases.bases import Bases, copy_of
 from damage_cases.cluster import TRACEBACK, CaseCluster, Way
 from damage_cases.files import FileDamage
-from damage_cases.plan import ROWS, End, Plan
+from damage_cases.plan import End, Plan
 from damage_cases.rows import RowDamage
 from damage_cases.specs import LAST
-from damage_cases.verdict import Observation, Tables, Verdict, is_silent, judge, needs_mending
+from damage_cases.verdict import Observation, Tables, Verdict, differing, is_silent, judge, needs_mending
 
 RUNNING_REPORTS: Final = 4
 """Number of reports after the start of the cluster at which damage happens while it runs."""
@@ -44,6 +44,7 @@ class Result:
         seconds: Duration.
         seen: What was seen after the damage.
         mended: What was seen after it was mended; None: it was not.
+        rebuilt: Whether `hopyard doctor --rebuild` mended it; False: the benchmark put the data back.
     """
 
     plan: Plan
@@ -52,13 +53,14 @@ class Result:
     seconds: float
     seen: Observation
     mended: Observation | None = None
+    rebuilt: bool = False
 
     def as_json(self) -> Mapping[str, Any]:
         """Return the result without its tables."""
         plan = self.plan
         found = {"number": plan.number, "case": plan.name, "way": plan.way.value, "end": plan.end.value}
         seen = [{k: v for k, v in vars(one).items() if k != "tables" and v} for one in (self.seen, self.mended) if one]
-        found |= {"running": plan.running, "verdict": self.verdict.name, "damage": self.damage}
+        found |= {"running": plan.running, "rebuilt": self.rebuilt, "verdict": self.verdict.name, "damage": self.damage}
         return found | {"seconds": round(self.seconds, 1), "seen": seen[0], "mended": seen[1] if seen[1:] else None}
 
 
@@ -110,15 +112,18 @@ class CaseRunner:
         seen = self._observed(cluster, plan, damage.apply, control)
         if is_silent(seen, control.tables):
             seen.checked += cluster.doctor(self._limit)
-        mended = None
+        mended, rebuilt = None, False
         if needs_mending(seen, control.tables):
-            cluster.again = LAST in seen.tables and plan.where not in _DATABASE
-            if seen.told or not cluster.rebuild(self._limit):
+            cluster.again = LAST in seen.tables
+            if plan.rows and cluster.rebuild(self._limit):
+                mended = self._observed(cluster, plan, None, control)
+                rebuilt = not differing(mended.tables, control.tables)
+            if not rebuilt:
                 self._mend(plan, cluster, damage)
-            mended = self._observed(cluster, plan, None, control)
+                mended = self._observed(cluster, plan, None, control)
         verdict = judge(seen, mended, control.tables)
         (cluster.folder / "said.txt").write_text("\n".join(cluster.said))
-        result = Result(plan, verdict, damage.text, time.monotonic() - began, seen, mended)
+        result = Result(plan, verdict, damage.text, time.monotonic() - began, seen, mended, rebuilt)
         if self._keep:
             (cluster.folder / "result.json").write_text(json.dumps(result.as_json(), indent=1))
         else:
@@ -166,7 +171,7 @@ class CaseRunner:
         return cluster, copy_of(self._bases.get(plan.way, plan.end), cluster.data)
 
     def _damage(self, plan: Plan, cluster: CaseCluster, ids: Mapping[str, str]) -> FileDamage | RowDamage:
-        if plan.where in ROWS or (plan.damage == "flip" and plan.where in ("journal", "rows")):
+        if plan.rows:
             return RowDamage(cluster.data / "appstat.sqlite", ids, plan.where, plan.damage, plan.chance)
         foreign = self._bases.foreign() / "data" if plan.damage in ("foreign", "link") else None
         return FileDamage(cluster.data, foreign, plan.where, plan.damage, plan.chance, cluster.folder / "kept")
@@ -177,6 +182,7 @@ class CaseRunner:
             damage.undo()
             return
         shutil.rmtree(cluster.data)
+        cluster.again = False
         copy_of(self._bases.get(plan.way, plan.end), cluster.data)
 
     def _observed(

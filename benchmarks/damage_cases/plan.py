@@ -88,6 +88,11 @@ class Plan:
         """What is damaged and how, such as "blob: flip"."""
         return f"{self.where}: {self.damage}"
 
+    @property
+    def rows(self) -> bool:
+        """Whether rows are damaged; False: files."""
+        return self.where in ROWS or self.where == "rows"
+
 
 def plans(seed: int, flips: int, *, every_way: bool = False) -> list[Plan]:
     """Return the cases of a run: each damage of each kind of file and row, then `flips` bit flips. Each kind meets each way to start.

@@ -110,13 +110,15 @@ def test_a_family_ends_with_what_has_left_its_session_and_with_what_has_its_mark
 
 
 def test_the_groups_of_an_earlier_agent_are_deleted(tmp_path: Path) -> None:
-    for name in ("hopyard-home-12", "hopyard-home2-13"):
+    for name in ("hopyard-home-12", "hopyard-home2-13", "hopyard-home2-14", "another"):
         (tmp_path / name).mkdir()
+    os.utime(tmp_path / "hopyard-home2-14", (0, 0))
+    os.utime(tmp_path / "another", (0, 0))
     groups = ControlGroups("home", tmp_path)
     assert groups.available
-    assert [path.name for path in tmp_path.iterdir()] == ["hopyard-home2-13"]
+    assert {path.name for path in tmp_path.iterdir()} == {"hopyard-home2-13", "another"}
     assert groups.add(14) is None, "this folder is not in a file system of control groups"
-    assert [path.name for path in tmp_path.iterdir()] == ["hopyard-home2-13"]
+    assert {path.name for path in tmp_path.iterdir()} == {"hopyard-home2-13", "another"}
     assert ControlGroups("home", None).add(14) is None
 
 

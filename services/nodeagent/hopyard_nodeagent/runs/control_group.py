@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 _PREFIX: Final = "hopyard-"
 _GONE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.01
+_NEW_SECONDS: Final = 60.0
+"""Age in seconds up to which another agent may be about to move a process into an empty group."""
 
 
 class ControlGroup:
@@ -50,7 +52,8 @@ class ControlGroup:
 class ControlGroups:
     """Creates the control groups of an agent's training processes below the agent's own group.
 
-    The constructor kills the processes in groups that an earlier agent with the same data folder left, and deletes these groups.
+    The constructor kills the processes in groups that an earlier agent with the same data folder left, and deletes these groups. It
+    also deletes groups of other agents that have no processes and are older than `_NEW_SECONDS`.
 
     Args:
         home: Id of the agent's data folder.
@@ -61,8 +64,11 @@ class ControlGroups:
         self._prefix = f"{_PREFIX}{home}-"
         self._root = root
         if root is not None:
-            for folder in root.glob(f"{self._prefix}*"):
-                _end(ControlGroup(folder))
+            for folder in root.glob(f"{_PREFIX}*"):
+                if folder.name.startswith(self._prefix):
+                    _end(ControlGroup(folder))
+                else:
+                    _delete_if_old(folder)
 
     @property
     def available(self) -> bool:
@@ -109,6 +115,12 @@ def writable_root(mounts: Path = Path("/proc/self/mountinfo"), own: Path = Path(
     except (OSError, StopIteration, IndexError):
         pass
     return None
+
+
+def _delete_if_old(folder: Path) -> None:
+    with suppress(OSError):  # It has processes, or has been deleted meanwhile.
+        if time.time() - folder.stat().st_mtime > _NEW_SECONDS:
+            folder.rmdir()
 
 
 def _write(file: Path, text: str) -> None:

@@ -110,6 +110,7 @@ class CaseRunner:
         cluster, ids = self._copied(name, plan)
         damage = self._damage(plan, cluster, ids)
         seen = self._observed(cluster, plan, damage.apply, control)
+        seen.warnings = [line for line in seen.warnings if _is_about(damage, line)]
         if is_silent(seen, control.tables):
             seen.checked += cluster.doctor(self._limit)
         mended, rebuilt = None, False
@@ -211,6 +212,13 @@ class CaseRunner:
             seen.warnings = [line for line in seen.warnings if _VARIABLE.sub("#", line) not in control.warnings]
         _read(cluster, seen, limit)
         return seen
+
+
+def _is_about(damage: FileDamage | RowDamage, line: str) -> bool:
+    """Return whether a line of a log may report the damage: it names a damaged file, or is of a service that reads rows."""
+    if isinstance(damage, FileDamage):
+        return any(name in line for name in damage.names)
+    return not line.startswith("agent")
 
 
 class _Disturbance:

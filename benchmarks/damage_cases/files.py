@@ -9,6 +9,7 @@ from typing import Final
 
 from damage_cases.plan import flipped
 
+_HASH_DIGITS: Final = 64
 _Choice = Callable[[Path], list[Path]]
 
 
@@ -94,6 +95,7 @@ class FileDamage:
 
     Attributes:
         text: What was damaged, after `apply`.
+        names: Names of the damaged files and of their folders, one of which a report must contain.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class FileDamage:
         self._foreign = foreign
         self._saved: list[tuple[Path, Path]] = []
         self.text = ""
+        self.names: set[str] = set()
 
     def apply(self) -> None:
         """Damage the files."""
@@ -123,6 +126,11 @@ class FileDamage:
         for number, path in enumerate(chosen):
             self._save(path)
             self._change(path, foreign[number % len(foreign)] if foreign else None)
+        for path in (*removed, *chosen):
+            self.names |= {
+                path.name,
+                *(part for part in path.relative_to(self._data).parts if len(part) == _HASH_DIGITS),
+            }
         names = [str(path.relative_to(self._data)) for path in chosen]
         self.text = f"{self._damage}: {names[0]}{f' and {len(names) - 1} further ones' if names[1:] else ''}"
 

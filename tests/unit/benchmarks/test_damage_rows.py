@@ -162,8 +162,10 @@ def test_folders_are_damaged_and_mended(folders: tuple[Path, Path], tmp_path: Pa
 
 def test_the_only_copy_of_the_code_is_the_damaged_one(folders: tuple[Path, Path], tmp_path: Path) -> None:
     own, foreign = folders
-    FileDamage(own, foreign, "only code", "flip", (0.0, 0.0, 0.0), tmp_path / "kept").apply()
+    made = FileDamage(own, foreign, "only code", "flip", (0.0, 0.0, 0.0), tmp_path / "kept")
+    made.apply()
     found = files(own)
     assert not [name for name in found if "bundles" in name]
+    assert made.names == {"a" * 64}
     assert found[f"store/aa/{'a' * 64}"] != b"own " + b"a" * 64
     assert found[f"store/bb/{'b' * 64}"] == b"own " + b"b" * 64

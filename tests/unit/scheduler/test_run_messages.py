@@ -72,6 +72,6 @@ def test_sizes_out_of_range_end_the_run(field: str, message: Callable[[int], pb.
 def test_only_a_failure_of_user_code_is_permanent(user_code: bool) -> None:
     failure = common_pb2.FAILURE_CLASS_USER_CODE if user_code else common_pb2.FAILURE_CLASS_INFRASTRUCTURE
     ended = pb.RunEnded(reason=common_pb2.RUN_END_REASON_FAILED, failure=failure, permanent=True)
-    body = run_message_from_proto(pb.RunMessage(ended=ended), 1.0).body
+    body = run_message_from_proto(pb.RunMessage(ended=ended), 1.0, {}).body
     assert isinstance(body, Ended)
     assert (body.permanent, body.unable) == (user_code, False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hopyard._runtime.bundle import BundleCorrupt, BundleError, recorded_files
-from hopyard._runtime.unpacked_bundle import UnpackedBundle, listed
+from hopyard._runtime.untrusted.unpacked_bundle import UnpackedBundle, listed
 from hopyard.errors import DataLoss, NotFound
 from hopyard_nodeagent.snapshots.store import BlobClient
 from hopyard_nodeagent.snapshots.transfers import check_hash, ended

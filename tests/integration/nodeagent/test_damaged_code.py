@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hopyard._runtime.bundle import pack
-from hopyard._runtime.unpacked_bundle import UnpackedBundle
+from hopyard._runtime.untrusted.unpacked_bundle import UnpackedBundle
 from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hopyard._runtime.bundle import BundleCorrupt, pack, recorded_files
-from hopyard._runtime.unpacked_bundle import (
+from hopyard._runtime.untrusted.unpacked_bundle import (
     ALWAYS_HASHED_BYTES,
     ALWAYS_HASHED_FILES,
     SETTLED_SECONDS,
-    Difference,
+    BundleDifference,
     UnpackedBundle,
     listed,
 )
@@ -233,7 +233,7 @@ def test_the_hash_of_a_settled_file_is_cached_until_its_stamp_changes(
     times = [0]
     code, _ = _large(tmp_path, lambda: times[0])
     hashed: list[str] = []
-    from hopyard._runtime import unpacked_bundle
+    from hopyard._runtime.untrusted import unpacked_bundle
 
     original = unpacked_bundle._digest
 
@@ -259,18 +259,18 @@ def test_the_hash_of_a_settled_file_is_cached_until_its_stamp_changes(
     file.write_bytes(b"8")
     file.chmod(0o400)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert code.differences() == [Difference("m7.py", "its content differs")]
+    assert code.differences() == [BundleDifference("m7.py", "its content differs")]
 
 
 def test_a_small_bundle_is_always_hashed(unpacked: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hopyard._runtime import unpacked_bundle
+    from hopyard._runtime.untrusted import unpacked_bundle
 
     assert sum(one.size for one in unpacked.code.files.values()) < ALWAYS_HASHED_BYTES
-    monkeypatch.setattr(unpacked_bundle, "_digest", in_turn(lambda path: "", lambda path: (0, 0, 0, 0, 0)))
+    monkeypatch.setattr(unpacked_bundle, "_digest", lambda path: ("", (0, 0, 0, 0, 0)))
     assert len(unpacked.code.differences()) == len(unpacked.code.files)
 
 
 def test_a_long_list_of_differences_is_cut() -> None:
-    many = [Difference(f"m{n}.py", "is missing") for n in range(7)]
+    many = [BundleDifference(f"m{n}.py", "is missing") for n in range(7)]
     assert listed(many[:1]) == "m0.py: is missing"
     assert listed(many, 2) == "m0.py: is missing; m1.py: is missing; and 5 more"

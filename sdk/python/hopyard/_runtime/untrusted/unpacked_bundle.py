@@ -38,7 +38,7 @@ _Stamp = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class BundleDifference:
     """A place in the folder that does not agree with the bundle.
 
     Attributes:
@@ -80,20 +80,20 @@ class UnpackedBundle:
         self._known: dict[str, _Stamp] | None = None if small else {}
         """The stamps of files whose content was found to agree; None: nothing is cached."""
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[BundleDifference]:
         """Compare the folder with the bundle, and return what differs, sorted by path. Byte code that Python has written is removed.
 
         Raises:
             OSError: The folder cannot be read.
         """
         if not _is_folder(self.folder):
-            return [Difference("", "is missing" if not os.path.lexists(self.folder) else "is no folder")]
+            return [BundleDifference("", "is missing" if not os.path.lexists(self.folder) else "is no folder")]
         seen: set[str] = set()
         found = list(self._compared(self.folder, "", seen))
-        found += [Difference(name, "is missing") for name in self.files.keys() - seen]
+        found += [BundleDifference(name, "is missing") for name in self.files.keys() - seen]
         return sorted(found, key=lambda one: one.path)
 
-    def repair(self, packed: Path, found: Sequence[Difference]) -> None:
+    def repair(self, packed: Path, found: Sequence[BundleDifference]) -> None:
         """Make the folder agree with the bundle again. Each file is replaced atomically, so that processes that read it continue.
 
         An interrupted repair leaves files that are right or that the next comparison finds.
@@ -135,7 +135,7 @@ class UnpackedBundle:
             shutil.copyfile(self.folder / name, path, follow_symlinks=False)
             path.chmod(0o700 if one.executable else 0o600)
 
-    def _compared(self, folder: Path, prefix: str, seen: set[str]) -> Iterator[Difference]:
+    def _compared(self, folder: Path, prefix: str, seen: set[str]) -> Iterator[BundleDifference]:
         """Compare the entries of a folder with the bundle.
 
         Args:
@@ -155,22 +155,22 @@ class UnpackedBundle:
             if name in self.files:
                 seen.add(name)
                 if wrong := self._wrong(name, entry):
-                    yield Difference(name, wrong)
+                    yield BundleDifference(name, wrong)
             elif entry.is_dir(follow_symlinks=False):
                 known = name in self._folders
                 if not known and entry.name == _BYTE_CODE:
                     shutil.rmtree(entry.path, ignore_errors=True)  # Another process may write there.
                     continue
                 if known and (mode := stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)) != FOLDER_MODE:
-                    yield Difference(name, f"its mode is {mode:o}, recorded is {FOLDER_MODE:o}")
+                    yield BundleDifference(name, f"its mode is {mode:o}, recorded is {FOLDER_MODE:o}")
                     if mode & FOLDER_MODE != FOLDER_MODE:  # Its entries cannot be read, and `repair` comes first.
                         seen.update(file for file in self.files if file.startswith(f"{name}/"))
                         continue
                 yield from self._compared(Path(entry.path), f"{name}/", seen)
             elif name in self._folders:
-                yield Difference(name, f"is {_kind(entry)}, recorded is a folder")
+                yield BundleDifference(name, f"is {_kind(entry)}, recorded is a folder")
             elif entry.name.endswith(_IMPORTABLE) or (entry.is_symlink() and entry.is_dir()):
-                yield Difference(name, f"is {_kind(entry)} that the code does not have", extra=True)
+                yield BundleDifference(name, f"is {_kind(entry)} that the code does not have", extra=True)
 
     def _wrong(self, name: str, entry: os.DirEntry[str]) -> str:
         """Return what is wrong with an entry at the path of a file of the bundle; empty: it agrees."""
@@ -270,7 +270,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def listed(found: Collection[Difference], most: int = 5) -> str:
+def listed(found: Collection[BundleDifference], most: int = 5) -> str:
     """Return differences in one line: the first `most` of them, and the number of the others."""
     first = "; ".join(map(str, list(found)[:most]))
     return first if len(found) <= most else f"{first}; and {len(found) - most} more"

@@ -23,7 +23,7 @@ from hopyard_appstat.database.file_check import check_files, has_log
 from hopyard_appstat.database.queries import cluster_of
 from hopyard_appstat.database.read_only import check_pages, read_only_engine
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import NEWEST, is_empty, migrate, revision
+from hopyard_appstat.migrations.migrate import NEWEST, is_empty, migrate, revision
 from hopyard_appstat.query_servicers import SearchPlanServicer
 from hopyard_appstat.servicer import CATALOG, SEARCH_PLAN, SERVICE, AppStatServicer, CatalogServicer
 

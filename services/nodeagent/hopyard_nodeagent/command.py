@@ -16,8 +16,8 @@ from hopyard._net.server import LogFormat, run_service
 from hopyard._net.server.addresses import check_host, tcp_port
 from hopyard._net.server.command_options import Host, Insecure, port_option
 from hopyard._net.server.main_loop import EXIT_DONE, EXIT_INTERRUPTED
-from hopyard._runtime.cpus import available_cpus
 from hopyard._runtime.gpus import GpuOptions, SlotLayout, lay_out_slots
+from hopyard._runtime.processes.cpus import available_cpus
 from hopyard.errors import InvalidInput
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.hardware import description

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hopyard.v1 import appstat_pb2 as pb
+from hopyard_appstat.backup.plugin import AppStatBackups
 from hopyard_appstat.blobs.cluster_id import STORE, claim_store
-from hopyard_appstat.database.backup.plugin import AppStatBackups
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 from hopyard_appstat.projections import append_of
 from tests.unit.appstat.messages import Row, append
 

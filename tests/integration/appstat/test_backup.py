@@ -19,12 +19,12 @@ from alembic import command
 
 from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.v1.common_pb2 import Snapshot
+from hopyard_appstat.backup import create as creation
+from hopyard_appstat.backup.target import Target
 from hopyard_appstat.blobs.cluster_id import STORE, store_owner
-from hopyard_appstat.database.backup import create as creation
-from hopyard_appstat.database.backup.target import Target
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.record_chain import RESTORE
-from hopyard_appstat.migrate import _config
+from hopyard_appstat.migrations.migrate import _config
 from hopyard_appstat.reader import AppStatReader
 from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, blob_file, silent
 from tests.unit.appstat.messages import experiment, job

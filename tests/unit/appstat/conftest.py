@@ -8,7 +8,7 @@ import pytest
 
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 
 
 @pytest.fixture

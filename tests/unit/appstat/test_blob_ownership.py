@@ -15,7 +15,7 @@ from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.blob_ownership import OwnedBlobs, SweepResult
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 from hopyard_appstat.pagination import PageRequest
 
 

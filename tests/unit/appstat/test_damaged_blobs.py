@@ -17,7 +17,7 @@ from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 
 DATA = b"weights" * 1000
 SHA = hashlib.sha256(DATA).hexdigest()

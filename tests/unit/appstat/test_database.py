@@ -10,7 +10,7 @@ import pytest
 
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.transaction import Transaction
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 from tests.unit.appstat.messages import append, record
 
 pytestmark = pytest.mark.quick

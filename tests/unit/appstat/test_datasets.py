@@ -13,7 +13,7 @@ from hopyard.v1.appstat_pb2 import PutDataSetRequest
 from hopyard.v1.data_pb2 import DataPartition, DataReplica, DataSet
 from hopyard_appstat.database.connections import Database, database_url, open_database
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import NEWEST, migrate, upgrade
+from hopyard_appstat.migrations.migrate import NEWEST, migrate, upgrade
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.rows import Row, data_set_of, data_set_row
 

@@ -18,7 +18,7 @@ from hopyard.v1.common_pb2 import JOB_STATE_HELD
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED, Experiment, Job
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
 from hopyard_appstat.database.schema import metadata
-from hopyard_appstat.migrate import _FOLDER, NEWEST, _config, migrate, upgrade
+from hopyard_appstat.migrations.migrate import _FOLDER, NEWEST, _config, migrate, upgrade
 
 pytestmark = pytest.mark.quick
 
@@ -184,7 +184,7 @@ def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Datab
 def test_a_start_does_not_import_what_only_migrations_need(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; import hopyard_appstat.service\n"
-        "from hopyard_appstat.database.connections import *; from hopyard_appstat.migrate import migrate\n"
+        "from hopyard_appstat.database.connections import *; from hopyard_appstat.migrations.migrate import migrate\n"
         f"d = open_database(database_url(None, Path({str(tmp_path)!r}))); migrate(d.writer); migrate(d.writer); d.close()\n"
         "sys.exit(', '.join({'alembic', 'mako', 'pygments', 'sqlalchemy.dialects.postgresql'} & set(sys.modules)) or 0)"
     )

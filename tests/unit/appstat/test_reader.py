@@ -20,7 +20,7 @@ from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub, CatalogServiceStub
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.read_only import read_only_engine
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import NEWEST, migrate
+from hopyard_appstat.migrations.migrate import NEWEST, migrate
 from hopyard_appstat.reader import AppStatReader
 
 FILE = "appstat.sqlite"

@@ -18,7 +18,7 @@ from hopyard_appstat.database import queries
 from hopyard_appstat.database.connections import Database, database_url, open_database
 from hopyard_appstat.database.record_chain import START, checksum
 from hopyard_appstat.database.store import Store
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 from tests.unit.appstat.messages import append, record
 
 RECORDS = 6

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hopyard._runtime.cpus import available_cpus, cpu_quota
 from hopyard._runtime.gpus.detection import unsupported_gpus
+from hopyard._runtime.processes.cpus import available_cpus, cpu_quota
 
 pytestmark = pytest.mark.quick
 

@@ -52,7 +52,7 @@ MODULES: Final = {
     "cluster.data": ("data",),
     "cluster.nodes": ("drain", "undrain", "forget"),
     "cluster.garbage": ("gc",),
-    "cluster.backup": ("backup", "restore"),
+    "cluster.backup": ("restore", "backup"),
     "cluster.connection": ("connection",),
     "plugins.catalog": ("plugins",),
     "plugins.policy": ("policy",),

@@ -18,7 +18,7 @@ from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_o
 from hopyard_appstat.database.file_check import DATABASE, REMEDY, check_files
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.database.writer import cause_of
-from hopyard_appstat.migrate import NEWEST, revision
+from hopyard_appstat.migrations.migrate import NEWEST, revision
 
 
 def open_read_only(data: Path) -> Engine:

@@ -1,4 +1,4 @@
-"""Alembic's environment: runs the migrations on the connection that `hopyard_appstat.migrate` passes in."""
+"""Alembic's environment: runs the migrations on the connection that `hopyard_appstat.migrations.migrate` passes in."""
 
 from __future__ import annotations
 

@@ -22,7 +22,6 @@ from typing import IO, Final, Protocol, TypeVar
 from hopyard._common.environment import without_own
 from hopyard._common.private_files import inherited_umask
 from hopyard._runtime.bundle import BundleError, recorded_files, unpack
-from hopyard._runtime.bundle import BundleError, recorded_files, unpack
 from hopyard._runtime.processes.process_family import MARK, ProcessFamily
 from hopyard._runtime.processes.process_limits import LOOK_SECONDS, ResourceLimits, end_first
 from hopyard._runtime.untrusted.unpacked_bundle import UnpackedBundle, listed

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common import formatting
-from hopyard._runtime.cpus import CGROUPS, cpu_quota
+from hopyard._runtime.processes.cpus import CGROUPS, cpu_quota
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 
 LEAST_PYTHON: Final = (3, 11)

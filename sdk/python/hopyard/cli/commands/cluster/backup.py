@@ -13,7 +13,7 @@ from hopyard.cli.options import APP_SETTINGS, Data, Json
 if TYPE_CHECKING:
     from hopyard._common.backup_results import Backups, Generation
 
-_HELP = """Save the data of a cluster while it runs, and verify what was saved.
+_HELP = """Save the data of a cluster while it runs.
 
 A backup has the database (experiments, journal, results), the snapshots and code in the store, and the tokens. It has no
 agents' folders: a snapshot that only a node has is not in it. Run it on the computer of the data directory, as its owner.
@@ -173,7 +173,9 @@ def restore(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a new data directory of a backup in TARGET. Then start its cluster with `hopyard up` or `hopyard resume`.
+    """Make a new data directory of a backup.
+
+    TARGET is the folder of backups. Start the restored cluster with `hopyard up` or `hopyard resume`.
 
     DIR must be missing or empty: stop the old cluster and move its directory away first. All is verified while it is copied, and
     DIR appears when it is complete. Agents that ran on since the backup connect to the restored cluster again: their runs since

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hopyard._runtime.cpus import available_cpus
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout, lay_out_slots
+from hopyard._runtime.processes.cpus import available_cpus
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.local_cluster.embedded import NODE, EmbeddedCluster
 from hopyard.client.types import NodeState

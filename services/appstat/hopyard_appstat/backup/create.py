@@ -23,14 +23,14 @@ from hopyard._common.backup_results import BackupResult
 from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, HopyardError, InvalidInput, NotFound, Unavailable
+from hopyard_appstat.backup.files import blob_path, copy, hash_of, open_plain, opened, plain_size, sync
+from hopyard_appstat.backup.local_snapshots import ENDED_STATES, on_nodes_only
+from hopyard_appstat.backup.manifest import BackupManifest
+from hopyard_appstat.backup.target import Target
+from hopyard_appstat.backup.views import generation_of, lost_blob
 from hopyard_appstat.blobs.cluster_id import STORE, store_owner
-from hopyard_appstat.database.backup.files import blob_path, copy, hash_of, open_plain, opened, plain_size, sync
-from hopyard_appstat.database.backup.local_snapshots import ENDED_STATES, on_nodes_only
-from hopyard_appstat.database.backup.manifest import BackupManifest
-from hopyard_appstat.database.backup.target import Target
-from hopyard_appstat.database.backup.views import generation_of, lost_blob
 from hopyard_appstat.database.read_only import read_only_connection
-from hopyard_appstat.migrate import NEWEST
+from hopyard_appstat.migrations.migrate import NEWEST
 
 MAX_HELD: Final = 256
 """Maximum number of blobs that are open at the same time."""

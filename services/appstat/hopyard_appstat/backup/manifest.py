@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from hopyard.errors import DataLoss
-from hopyard_appstat.database.backup.sealed_json import read_sealed, write_sealed
+from hopyard_appstat.backup.sealed_json import read_sealed, write_sealed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hopyard._common.backup_results import BackupResult, Generation, Restoration, Verification
-from hopyard_appstat.database.backup.create import create
-from hopyard_appstat.database.backup.restore import restore
-from hopyard_appstat.database.backup.target import Target
-from hopyard_appstat.database.backup.verify import verify
-from hopyard_appstat.database.backup.views import generation_of
+from hopyard_appstat.backup.create import create
+from hopyard_appstat.backup.restore import restore
+from hopyard_appstat.backup.target import Target
+from hopyard_appstat.backup.verify import verify
+from hopyard_appstat.backup.views import generation_of
 
 
 class AppStatBackups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hopyard._common.backup_results import Generation
-from hopyard_appstat.database.backup.manifest import BackupManifest
+from hopyard_appstat.backup.manifest import BackupManifest
 
 
 def generation_of(manifest: BackupManifest) -> Generation:

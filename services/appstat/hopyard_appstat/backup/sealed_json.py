@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common.private_files import write_private
 from hopyard.errors import Conflict, DataLoss
-from hopyard_appstat.database.backup.files import opened
+from hopyard_appstat.backup.files import opened
 
 FORMAT: Final = 1
 """The version of the format of a target folder."""

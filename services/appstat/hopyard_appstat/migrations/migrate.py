@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NEWEST: Final = "0009"
 """The schema revision that `migrate` creates."""
 
-_FOLDER: Final = Path(__file__).parent / "migrations"
+_FOLDER: Final = Path(__file__).parent
 
 # The table in which Alembic keeps the revision, as Alembic itself creates it.
 _VERSION: Final = Table(

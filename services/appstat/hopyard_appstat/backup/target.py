@@ -18,9 +18,9 @@ from typing import Final, Self
 
 from hopyard._common.private_files import check_own_folder, make_private_folder, open_private
 from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
-from hopyard_appstat.database.backup.files import blob_path, plain_size, sync
-from hopyard_appstat.database.backup.manifest import BackupManifest
-from hopyard_appstat.database.backup.sealed_json import read_sealed, write_sealed
+from hopyard_appstat.backup.files import blob_path, plain_size, sync
+from hopyard_appstat.backup.manifest import BackupManifest
+from hopyard_appstat.backup.sealed_json import read_sealed, write_sealed
 
 HEAD: Final = "hopyard-backup.json"
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from hopyard._common.backup_results import Verification
 from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound
-from hopyard_appstat.database.backup.files import hash_of
-from hopyard_appstat.database.backup.manifest import BackupManifest
-from hopyard_appstat.database.backup.target import Target
-from hopyard_appstat.database.backup.views import generation_of, lost_blob
+from hopyard_appstat.backup.files import hash_of
+from hopyard_appstat.backup.manifest import BackupManifest
+from hopyard_appstat.backup.target import Target
+from hopyard_appstat.backup.views import generation_of, lost_blob
 from hopyard_appstat.database.read_only import read_only_connection, read_only_engine
 from hopyard_appstat.database.store_reader import StoreReader
-from hopyard_appstat.migrate import NEWEST
+from hopyard_appstat.migrations.migrate import NEWEST
 from hopyard_appstat.pagination import PageRequest
 
 _REPLACE = "the next backup copies it again, if the cluster still has it"

@@ -27,14 +27,14 @@ from hopyard._common.backup_results import Restoration
 from hopyard._common.private_files import make_private_folder, open_private, write_private
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, InvalidInput, NotFound
+from hopyard_appstat.backup.files import blob_path, copy, opened, sync
+from hopyard_appstat.backup.manifest import BackupManifest
+from hopyard_appstat.backup.target import Target
+from hopyard_appstat.backup.views import generation_of, lost_blob
 from hopyard_appstat.blobs.cluster_id import STORE, claim_store
-from hopyard_appstat.database.backup.files import blob_path, copy, opened, sync
-from hopyard_appstat.database.backup.manifest import BackupManifest
-from hopyard_appstat.database.backup.target import Target
-from hopyard_appstat.database.backup.views import generation_of, lost_blob
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.schema import clusters, epochs
-from hopyard_appstat.migrate import migrate
+from hopyard_appstat.migrations.migrate import migrate
 
 _LOCK: Final = "cluster.lock"
 """The file that marks a folder as a data directory, and locks it."""

@@ -247,6 +247,12 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
         self.available = True
         self.asked = 0
         self.refuses = False
+        self._lost: set[str] = set()
+
+    def lose(self, sha256: str) -> None:
+        """Delete a blob, and do not keep it if it is uploaded again."""
+        self._lost.add(sha256)
+        del self.blobs[sha256]
 
     def add(self, data: bytes) -> str:
         """Store bytes and return their hash."""
@@ -279,7 +285,8 @@ class FakeStore(appstat_pb2_grpc.AppStatServiceServicer):
             name = name or request.sha256
             data += request.data
         assert hashlib.sha256(data).hexdigest() == name
-        self.blobs[name] = data
+        if name not in self._lost:
+            self.blobs[name] = data
         return appstat_pb2.PutBlobResponse(size_bytes=len(data))
 
     async def GetBlob(

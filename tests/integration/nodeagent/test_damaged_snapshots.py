@@ -97,7 +97,7 @@ async def test_a_damaged_snapshot_is_replaced_from_the_store_in_the_same_run(clu
 async def test_a_damaged_snapshot_without_another_copy_loses_the_run_at_once(cluster: Cluster, kind: str) -> None:
     snapshot, folder = await saved(cluster)
     DAMAGES[kind](folder)
-    del cluster.store.blobs[snapshot.sha256]
+    cluster.store.lose(snapshot.sha256)
     cluster.start(AGAIN, until=4, allowed=9, completes=True, snapshot=snapshot)
     ended = await cluster.scheduler.ended(AGAIN)
     assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_LOST, common_pb2.FAILURE_CLASS_INFRASTRUCTURE)
@@ -111,7 +111,7 @@ async def test_another_node_without_an_undamaged_copy_is_named(cluster: Cluster)
     snapshot, folder = await saved(cluster)
     await cluster.agent("b")
     _flip(_file(folder))
-    del cluster.store.blobs[snapshot.sha256]
+    cluster.store.lose(snapshot.sha256)
     source = cluster.agents["a"].address
     cluster.start(AGAIN, node="b", until=4, allowed=9, completes=True, snapshot=snapshot, snapshot_peers=[source])
     ended = await cluster.scheduler.ended(AGAIN)

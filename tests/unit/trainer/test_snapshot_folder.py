@@ -208,3 +208,9 @@ def test_sizes_and_deletions_know_both_kinds(saved: Path, tmp_path: Path) -> Non
     for path in (saved, packed, tmp_path / "none"):
         remove(path)
         assert not path.exists()
+
+
+def test_a_pipe_in_place_of_a_packed_snapshot_is_damage_and_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "snapshot")
+    with pytest.raises(SnapshotCorruptError, match="neither a folder nor a file"):
+        open_packed(tmp_path / "snapshot")

@@ -109,9 +109,17 @@ def open_packed(snapshot: Path) -> BinaryIO:
 
     Raises:
         FileNotFoundError: The snapshot does not exist.
+        SnapshotCorruptError: It is neither a folder nor a file.
         SnapshotRefusedError, OSError: As for `open_archive`.
     """
-    return open_archive(snapshot) if snapshot.is_dir() else snapshot.open("rb")
+    if snapshot.is_dir():
+        return open_archive(snapshot)
+    # Without O_NONBLOCK, a pipe would block.
+    handle = os.open(snapshot, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise SnapshotCorruptError(f"{snapshot} is neither a folder nor a file")
+    return os.fdopen(handle, "rb")
 
 
 def hash_folder(directory: Path, limits: SnapshotLimits = DEFAULT_LIMITS) -> SnapshotFileInfo:

@@ -79,7 +79,7 @@ class BlobClient:
             owner: The owner of the blob, an experiment's id.
 
         Raises:
-            DataLoss: The bytes do not match the hash.
+            DataLoss: The snapshot is damaged: its bytes do not match the hash, or it is neither a folder nor a file.
             TimedOut: The store made no progress for too long.
             Unavailable: The store cannot be reached, or ended the transfer early; a retry may show the cause.
             FileNotFoundError: The file or folder does not exist.
@@ -105,8 +105,11 @@ class BlobClient:
             limit.reschedule(loop.time() + self._storing_seconds)
 
         stub = await self._stub()
-        # Opened outside the generator, because gRPC does not run the generator to its end if the store responds early.
-        opened = open_packed(snapshot)
+        try:
+            # Opened outside the generator, because gRPC does not run the generator to its end if the store responds early.
+            opened = open_packed(snapshot)
+        except SnapshotFileError as error:
+            raise DataLoss(f"snapshot {sha256} is damaged on this node: {error}") from error
         call = stub.PutBlob(requests())
         try:
             async with patience(limit, _SOURCE):

@@ -54,7 +54,7 @@ class Hostile(DefaultPolicy):
             cluster.create_job()
 
     def _garbage(self, cluster: Cluster) -> None:
-        for handle in range(3, 64):
+        for handle in map(int, os.listdir("/proc/self/fd")):
             try:
                 if stat.S_ISSOCK(os.fstat(handle).st_mode):
                     os.write(handle, b"\xff" * 1000)

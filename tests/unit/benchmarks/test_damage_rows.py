@@ -12,8 +12,6 @@ from damage_cases.files import FileDamage
 from damage_cases.plan import FILE_DAMAGES, ROW_DAMAGES
 from damage_cases.rows import RowDamage
 
-pytestmark = pytest.mark.quick
-
 IDS = {"chain": "chain-1", "tree": "tree-1", "ended": "ended-1"}
 
 

@@ -140,7 +140,7 @@ async def test_an_agent_that_ran_on_discards_what_the_restored_cluster_does_not_
         assert agent.pid == pid
         story = await command("events", experiment, "--server", server)
         assert re.search(
-            r"restored from a backup while node n ran on, so run \d+ of job \d+ is ended there, and what it reported since",
+            r"restored from a backup while node n kept running, so run \d+ of job \d+ is ended there, and its reports since",
             story,
         )
         said = (data / "logs" / "scheduler.log").read_text()

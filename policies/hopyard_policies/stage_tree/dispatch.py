@@ -8,7 +8,7 @@ with it, in seconds of training. A *branch* is the part of the search plan with 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from hopyard.policy import (
@@ -405,28 +405,22 @@ class Dispatch:
         """
         return self._idle(trial) and self._plan[trial].begins <= stage.start.position
 
-    def _has_runner(self, stage: Stage) -> bool:
-        """Return whether the job of any trial that needs a stage can train it."""
+    def _trials_of(self, stage: Stage) -> Iterator[str]:
+        """Yield the trials that need a stage."""
         stack = [stage.end]
         while stack:
             point = stack.pop()
-            if any(self._able(trial, stage) for trial in point.requests):
-                return True
+            yield from point.requests
             stack.extend(point.children)
-        return False
+
+    def _has_runner(self, stage: Stage) -> bool:
+        """Return whether the job of any trial that needs a stage can train it."""
+        return any(self._able(trial, stage) for trial in self._trials_of(stage))
 
     def _backs_off(self, stage: Stage) -> bool:
         """Return whether all jobs that could train a stage are in backoff after losses or failures."""
-        stack, found = [stage.end], False
-        while stack:
-            point = stack.pop()
-            for trial in point.requests:
-                if self._plan[trial].begins <= stage.start.position:
-                    if not self._cluster.backs_off(trial):
-                        return False
-                    found = True
-            stack.extend(point.children)
-        return found
+        able = [trial for trial in self._trials_of(stage) if self._plan[trial].begins <= stage.start.position]
+        return bool(able) and all(map(self._cluster.backs_off, able))
 
     def _runner(self, ready: Ready) -> _Start | None:
         """Return the run that trains a stage and what follows; None: no job can train it.

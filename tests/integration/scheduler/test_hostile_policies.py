@@ -37,7 +37,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         ("crash", "its process ended 3 times during up-call"),
         ("loop", "took longer than"),
         ("memory", "its last output: out of memory: it used"),
-        ("forks", "processes; at most 255 are allowed"),
+        ("forks", "it has started more than 255 processes"),
         ("flood", "commands"),
         ("garbage", "its process ended 3 times during up-call"),
     ],

@@ -333,6 +333,16 @@ def test_a_job_that_fails_permanently_is_tried_on_each_other_node_once() -> None
     assert (rig.job().state, rig.job().failures) == (JobState.FAILED, 2)
 
 
+def test_only_the_node_of_the_process_that_failed_counts_in_a_gang() -> None:
+    rig = Rig(capacity=1, max_failures=3)
+    rig.join("n2")
+    rig.create()
+    rig.command(StartJob("1", ("n1/0", "n2/0")))
+    rig.say(rig.key(), Ended(RunEndReason.FAILED, 0, user_code=True, cause=said("no module"), permanent=True))
+    rig.say(rig.key(rank=1), Ended(RunEndReason.LOST, 0, cause=said("killed")))
+    assert (rig.job().state, rig.job().unable) == (JobState.PENDING, {"n1"})
+
+
 def test_a_failed_profiling_run_ends_no_job() -> None:
     rig = Rig(capacity=1, max_failures=3)
     rig.create()

@@ -49,8 +49,8 @@ def test_an_agent_that_ran_on_while_the_cluster_was_restored(rig: Rig) -> None:
     other = RunKey(StreamId("y"), "1", 1)
     rig.join("n1", 2, "b", discarded=(rig.key(), later, other))
     discarded = [
-        f"the cluster was restored from a backup while node n1 ran on, so {run} is ended there, and what it reported since the backup "
-        "is discarded"
+        f"the cluster was restored from a backup while node n1 kept running, so {run} is ended there, and its reports since the "
+        "backup are discarded"
         for run in ("run 1 of job 1", "run 4 of job 9")
     ]
     assert last(rig, NodeBack) == "; ".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,10 @@ def _replace_by_link(path: Path) -> None:
     path.symlink_to("elsewhere.txt")
 
 
+def _make_read_only(path: Path) -> None:
+    path.chmod(0o555)
+
+
 def _replace_by_pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -130,6 +135,11 @@ DAMAGES: dict[str, tuple[Callable[[Unpacked], object], list[str]]] = {
     "added link to a folder": (
         lambda it: (it.folder / "json").symlink_to("/usr/lib"),
         ["json: is a link to /usr/lib that the code does not have"],
+    ),
+    "mode of the whole folder": (lambda it: it.folder.chmod(0o755), ["the folder: its mode is 755, recorded is 700"]),
+    "everything read-only": (
+        lambda it: list(map(_make_read_only, (it.folder, *it.folder.rglob("*")))),
+        ["the folder: its mode is 555, recorded is 700"],
     ),
     "folder is a link": (
         in_turn(
@@ -274,3 +284,12 @@ def test_a_long_list_of_differences_is_cut() -> None:
     many = [BundleDifference(f"m{n}.py", "is missing") for n in range(7)]
     assert listed(many[:1]) == "m0.py: is missing"
     assert listed(many, 2) == "m0.py: is missing; m1.py: is missing; and 5 more"
+
+
+def test_deeply_nested_folders_are_compared(unpacked: Unpacked) -> None:
+    deep = unpacked.folder
+    for _ in range(sys.getrecursionlimit() // 2):
+        deep = deep / "d"
+    os.makedirs(deep)
+    (deep / "more.py").touch()
+    assert [one.found for one in unpacked.code.differences()] == ["is a file that the code does not have"]

@@ -534,7 +534,7 @@ def _extract(archive: DecompressedStream, target: Path) -> None:
     for member in members(archive, most=_MOST_FILES, limit=_MOST_UNPACKED_BYTES):
         path = target.joinpath(*member.name.split("/"))
         try:
-            _make_folders(path.parent, target)
+            make_folders(path.parent, target)
             # Mode "x" neither follows a link nor replaces a file that an earlier member created.
             with path.open("xb") as out:
                 out.writelines(member.content.pieces())
@@ -547,8 +547,8 @@ def _extract(archive: DecompressedStream, target: Path) -> None:
         path.chmod(file_mode(bool(member.executable)))
 
 
-def _make_folders(folder: Path, top: Path) -> None:
+def make_folders(folder: Path, top: Path) -> None:
     """Create a folder below `top` and the folders in which it is, private ones; existing folders are kept."""
     if folder != top and not folder.is_dir():
-        _make_folders(folder.parent, top)
+        make_folders(folder.parent, top)
         folder.mkdir(FOLDER_MODE)

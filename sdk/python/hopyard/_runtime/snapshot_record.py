@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -68,11 +69,15 @@ def owner_elsewhere(records: Iterable[SnapshotRecord], cluster: str) -> str:
     return min(clusters) if cluster and clusters and not clusters & {"", cluster} else ""
 
 
-def belongs_elsewhere(agent: Path, sha256: str) -> bool:
-    """Return whether a snapshot in the data folder of an agent belongs to another cluster than the folder."""
+def snapshots_elsewhere(agent: Path) -> set[str]:
+    """Return the hashes of the snapshots in the data folder of an agent that belong to another cluster than the folder."""
     try:
         cluster = (agent / CLUSTER_FILE).read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
-        return False
-    records = (read_record(path) for path in (agent / RECORDS).glob(f"{sha256}.*"))
-    return bool(owner_elsewhere([record for record in records if record is not None], cluster))
+        return set()
+    records = defaultdict[str, list[SnapshotRecord]](list)
+    for path in (agent / RECORDS).glob("*"):
+        with suppress(FileNotFoundError):
+            if (record := read_record(path)) is not None:
+                records[path.name.partition(".")[0]].append(record)
+    return {sha256 for sha256, found in records.items() if owner_elsewhere(found, cluster)}

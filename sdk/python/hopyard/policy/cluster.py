@@ -148,7 +148,9 @@ class Cluster(abc.ABC):
         paused experiments of a group, and those in backoff after losses or failures, are not included, because they need no slot now.
         """
         running = {name for name, terms in self.experiments.items() if terms.running}
-        return sum(job.state.idle and job.experiment in running for job in self.jobs.values())
+        return sum(
+            job.state.idle and job.experiment in running and not self.backs_off(job.id) for job in self.jobs.values()
+        )
 
     def busy_slots(self) -> int:
         """Return how many slots have a run at the moment of the up-call. It is faster than a loop over `slots`."""

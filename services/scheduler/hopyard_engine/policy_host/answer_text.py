@@ -204,10 +204,10 @@ def answer(event: StreamEvent) -> str:
 
 
 def discarded(node: str, run: RunKey) -> str:
-    """Return the sentence for a run that an agent discarded, because the cluster was restored from a backup while the agent ran on."""
+    """Return the sentence for a run that an agent discarded because the cluster was restored from a backup in the meantime."""
     return (
-        f"the cluster was restored from a backup while node {node} ran on, so run {run.attempt} of job {run.job} is ended there, and "
-        "what it reported since the backup is discarded"
+        f"the cluster was restored from a backup while node {node} kept running, so run {run.attempt} of job {run.job} is ended there, "
+        "and its reports since the backup are discarded"
     )
 
 

@@ -14,11 +14,18 @@ _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 _LOOK_SECONDS: Final = 0.01
 
 
-def tree(pid: int) -> list[int]:
-    """Return `pid` and the process ids of all its descendants, parents first; only `pid` if this process has ended."""
+def tree(pid: int, *, most: int | None = None) -> list[int]:
+    """Return `pid` and the process ids of all its descendants, parents first; only `pid` if this process has ended.
+
+    Args:
+        pid: The process.
+        most: Maximum number of processes; None: no limit. Further ones are omitted.
+    """
     found = [pid]
     for one in found:
         found += children(one)
+        if most is not None and len(found) >= most:
+            return found[:most]
     return found
 
 
@@ -106,9 +113,9 @@ def mounted(mount: str, marker: str) -> list[int]:
 
 
 def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
-    """Send the signal `number` to the processes `pids`, ignoring those that have ended."""
+    """Send the signal `number` to the processes `pids`, ignoring those that have ended or that belong to another user."""
     for pid in pids:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 

@@ -145,11 +145,11 @@ class ProcessFamily:
         """
         if not self._present():
             return
-        _send([self._leader], signal.SIGSTOP)
+        procfs.kill([self._leader], signal.SIGSTOP)
         for pid in procfs.tree(self._leader):
             if (status := status_of(pid)) is not None:
                 self._known[pid] = status.began
-        _send(self._known, signal.SIGKILL)
+        procfs.kill(self._known)
 
     def end(self, seconds: float) -> list[int]:
         """Kill all members, repeatedly, until none of them runs or `seconds` have passed; return the ids of those that still run."""
@@ -183,7 +183,7 @@ class ProcessFamily:
 def _end(find: Callable[[], list[int]], seconds: float) -> list[int]:
     until = time.monotonic() + seconds
     while left := find():
-        _send(_stopped(left, find), signal.SIGKILL)
+        procfs.kill(_stopped(left, find))
         time.sleep(_LOOK_SECONDS)
         if time.monotonic() > until:
             return find()
@@ -201,13 +201,7 @@ def _stopped(first: list[int], find: Callable[[], list[int]]) -> set[int]:
         new = set(found) - stopped
         if not new:
             break
-        _send(new, signal.SIGSTOP)
+        procfs.kill(new, signal.SIGSTOP)
         stopped |= new
         found = find()
     return stopped
-
-
-def _send(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)

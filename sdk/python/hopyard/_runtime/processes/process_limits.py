@@ -36,16 +36,18 @@ class ResourceLimits:
     processes: int = MOST_PROCESSES
 
     def excess(self, pid: int) -> str:
-        """Return which limit the process `pid` with its descendants exceeds, as an error text; empty: none."""
-        family = procfs.tree(pid)
+        """Return which limit the process `pid` with its descendants exceeds, as an error text; empty: none.
+
+        It reads files of the kernel, which blocks for some milliseconds.
+        """
+        family = procfs.tree(pid, most=self.processes + 1)
         if len(family) > self.processes:
-            return f"it has started {len(family) - 1} processes; at most {self.processes - 1} are allowed"
+            return f"it has started more than {max(self.processes - 1, 0)} processes"
         if not self.memory_bytes:
             return ""
         used = sum(map(_resident_bytes, family))
-        if (
-            used > self.memory_bytes and len(family) > 1
-        ):  # Measure again, with each shared page counted once. It takes longer.
+        if used > self.memory_bytes and len(family) > 1:
+            # Measure again, with each shared page counted once. It takes longer.
             used = sum(map(_proportional_bytes, family))
         if used > self.memory_bytes:
             return f"out of memory: it used {size(used)} of its limit of {size(self.memory_bytes)}"
@@ -61,12 +63,12 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _proportional_bytes(pid: int) -> int:
-    """Return the physical memory of a process in bytes, with its part of shared pages; 0 if it has ended."""
+    """Return the physical memory of a process in bytes, with its part of shared pages, or with all of them if its part is hidden."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
-    return 0
+    return _resident_bytes(pid)
 
 
 def end_first(pid: int) -> None:

@@ -56,7 +56,7 @@ class RunnerProcess:
             else:
                 ended = run.execute(programs) if isinstance(run, TrainingRun) else run.execute()
                 if strays := end_strays():
-                    sys.stderr.write(f"hopyard: ended {len(strays)} processes that the run had left: {strays}\n")
+                    sys.stderr.write(f"hopyard: killed processes that the run had left: {strays}\n")
                 _restore_output(own_output)
             attachment.run = None
             attachment.outbox.send(wire.AttachRequest(ended=ended))

@@ -12,7 +12,9 @@ from hopyard._runtime.criu import procfs
 _SECONDS: Final = 5.0
 """Time limit for killed processes to disappear. The agent ends what is left with the runner."""
 
-_HELPERS: Final = frozenset({"torch_shm_manager"})
+_NAME_CHARACTERS: Final = 15
+"""Maximum length of the name of a process in the kernel, which cuts off the rest."""
+_HELPERS: Final = frozenset({"torch_shm_manager"[:_NAME_CHARACTERS]})
 """Names of processes that a library starts once for each process, in their own session, and that end with it."""
 
 

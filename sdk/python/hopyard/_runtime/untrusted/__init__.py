@@ -1,1 +1,1 @@
-"""Readers of compressed data and archives of unknown origin, with limits of memory, size and ratio."""
+"""Readers of files that may be damaged or hostile: archives, compressed data, and unpacked code."""

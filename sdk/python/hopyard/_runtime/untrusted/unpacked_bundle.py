@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from hopyard._common.private_files import FOLDER_MODE
-from hopyard._runtime.bundle import BundleFile, extract, file_mode, unpack
+from hopyard._runtime.bundle import BundleFile, extract, file_mode, make_folders, unpack
 
 SETTLED_SECONDS: Final = 2.0
 """Minimum age of the last change of a file at the time of its hashing, for its hash to be cached. The clock of the times of files is
@@ -75,7 +75,7 @@ class UnpackedBundle:
         self.files = files
         self._sha256 = sha256
         self._clock = clock
-        self._folders = {parent for name in files for parent in _parents(name)}
+        self._folders = {"", *(parent for name in files for parent in _parents(name))}
         small = sum(one.size for one in files.values()) <= ALWAYS_HASHED_BYTES and len(files) <= ALWAYS_HASHED_FILES
         self._known: dict[str, _Stamp] | None = None if small else {}
         """The stamps of files whose content was found to agree; None: nothing is cached."""
@@ -88,9 +88,18 @@ class UnpackedBundle:
         """
         if not _is_folder(self.folder):
             return [BundleDifference("", "is missing" if not os.path.lexists(self.folder) else "is no folder")]
-        seen: set[str] = set()
-        found = list(self._compared(self.folder, "", seen))
-        found += [BundleDifference(name, "is missing") for name in self.files.keys() - seen]
+        found, closed, seen = [], [], set[str]()
+        folders = [(self.folder, "")]
+        while folders:
+            folder, name = folders.pop()
+            if name in self._folders and (mode := stat.S_IMODE(os.lstat(folder).st_mode)) != FOLDER_MODE:
+                found.append(BundleDifference(name, f"its mode is {mode:o}, recorded is {FOLDER_MODE:o}"))
+                if mode & FOLDER_MODE != FOLDER_MODE:  # Its entries may not be readable, and `repair` opens it first.
+                    closed.append(f"{name}/" if name else "")
+                    continue
+            found += self._compared(folder, name, seen, folders)
+        missing = self.files.keys() - seen
+        found += [BundleDifference(one, "is missing") for one in missing if not any(map(one.startswith, closed))]
         return sorted(found, key=lambda one: one.path)
 
     def repair(self, packed: Path, found: Sequence[BundleDifference]) -> None:
@@ -110,6 +119,12 @@ class UnpackedBundle:
         if not _is_folder(self.folder):
             _remove(self.folder)
             unpack(packed, self.folder, self._sha256)
+            return
+        closed = [path for one in found if one.path in self._folders and _is_closed(path := self.folder / one.path)]
+        if closed:  # What is in them was not compared. Each round opens one more level of folders.
+            for path in closed:
+                path.chmod(FOLDER_MODE)
+            self.repair(packed, self.differences())
             return
         for one in found:
             path = self.folder / one.path
@@ -131,46 +146,43 @@ class UnpackedBundle:
         target.mkdir(FOLDER_MODE)
         for name, one in self.files.items():
             path = target / name
-            path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            make_folders(path.parent, target)
             shutil.copyfile(self.folder / name, path, follow_symlinks=False)
             path.chmod(0o700 if one.executable else 0o600)
 
-    def _compared(self, folder: Path, prefix: str, seen: set[str]) -> Iterator[BundleDifference]:
+    def _compared(
+        self, folder: Path, name: str, seen: set[str], folders: list[tuple[Path, str]]
+    ) -> Iterator[BundleDifference]:
         """Compare the entries of a folder with the bundle.
 
         Args:
             folder: The folder.
-            prefix: Its path in the bundle, with "/" at its end; empty: it is the whole bundle.
+            name: Its path in the bundle; empty: it is the whole bundle.
             seen: Gets the names of the files of the bundle that exist, whether they agree or not.
+            folders: Gets the folders in the folder, with their paths in the bundle, which are to be compared next.
         """
         try:
             with os.scandir(folder) as scan:
                 entries = list(scan)
         except (FileNotFoundError, PermissionError):
-            if not prefix or prefix[:-1] in self._folders:
+            if name in self._folders:
                 raise
             return  # A folder that a running program has removed, or that nothing can be imported from.
         for entry in entries:
-            name = prefix + entry.name
-            if name in self.files:
-                seen.add(name)
-                if wrong := self._wrong(name, entry):
-                    yield BundleDifference(name, wrong)
+            path = f"{name}/{entry.name}" if name else entry.name
+            if path in self.files:
+                seen.add(path)
+                if wrong := self._wrong(path, entry):
+                    yield BundleDifference(path, wrong)
             elif entry.is_dir(follow_symlinks=False):
-                known = name in self._folders
-                if not known and entry.name == _BYTE_CODE:
+                if path not in self._folders and entry.name == _BYTE_CODE:
                     shutil.rmtree(entry.path, ignore_errors=True)  # Another process may write there.
-                    continue
-                if known and (mode := stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)) != FOLDER_MODE:
-                    yield BundleDifference(name, f"its mode is {mode:o}, recorded is {FOLDER_MODE:o}")
-                    if mode & FOLDER_MODE != FOLDER_MODE:  # Its entries cannot be read, and `repair` comes first.
-                        seen.update(file for file in self.files if file.startswith(f"{name}/"))
-                        continue
-                yield from self._compared(Path(entry.path), f"{name}/", seen)
-            elif name in self._folders:
-                yield BundleDifference(name, f"is {_kind(entry)}, recorded is a folder")
+                else:
+                    folders.append((Path(entry.path), path))
+            elif path in self._folders:
+                yield BundleDifference(path, f"is {_kind(entry)}, recorded is a folder")
             elif entry.name.endswith(_IMPORTABLE) or (entry.is_symlink() and entry.is_dir()):
-                yield BundleDifference(name, f"is {_kind(entry)} that the code does not have", extra=True)
+                yield BundleDifference(path, f"is {_kind(entry)} that the code does not have", extra=True)
 
     def _wrong(self, name: str, entry: os.DirEntry[str]) -> str:
         """Return what is wrong with an entry at the path of a file of the bundle; empty: it agrees."""
@@ -228,6 +240,11 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
+
+
+def _is_closed(path: Path) -> bool:
+    """Return whether a path is that of a folder whose owner may not read it, write to it and enter it."""
+    return _is_folder(path) and stat.S_IMODE(os.lstat(path).st_mode) & FOLDER_MODE != FOLDER_MODE
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

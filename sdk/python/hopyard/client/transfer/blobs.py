@@ -23,6 +23,15 @@ BUNDLE_OWNER: Final = "bundle"
 """Owner of the code bundles that clients upload. Clients never remove it, so bundles stay until garbage collection."""
 
 
+async def has_bundle(connection: Connection, sha256: str) -> bool:
+    """Return whether the store has an undamaged copy of a code bundle."""
+
+    async def has(stub: AppStatServiceAsyncStub) -> bool:
+        return sha256 in (await stub.HasBlobs(_ask(sha256), timeout=_TRANSFER_SECONDS)).sha256
+
+    return await connection.with_appstat(has)
+
+
 async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
     """Upload a code bundle as a blob unless the store has it.
 
@@ -36,8 +45,7 @@ async def put_blob(connection: Connection, sha256: str, data: bytes) -> bool:
     """
 
     async def put(stub: AppStatServiceAsyncStub) -> bool:
-        there = await stub.HasBlobs(appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=BUNDLE_OWNER))
-        if sha256 in there.sha256:
+        if sha256 in (await stub.HasBlobs(_ask(sha256))).sha256:
             return False
         await stub.PutBlob(_requests(sha256, data), timeout=_TRANSFER_SECONDS)
         return True
@@ -119,6 +127,10 @@ async def _write(stream: AsyncIterable[M], data: Callable[[M], bytes], sha256: s
         raise DataLoss(
             f"the blob received for {sha256} has the hash {digest.hexdigest()}; try again, or try another copy"
         )
+
+
+def _ask(sha256: str) -> appstat_pb2.HasBlobsRequest:
+    return appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=BUNDLE_OWNER)
 
 
 async def _requests(sha256: str, data: bytes) -> AsyncIterator[appstat_pb2.PutBlobRequest]:

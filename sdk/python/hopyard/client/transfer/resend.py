@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard._runtime.bundle import BundleError, recorded_files
 from hopyard.client.submission import pack
-from hopyard.client.transfer.blobs import put_blob
+from hopyard.client.transfer.blobs import has_bundle, put_blob
 from hopyard.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ async def resend(
     """
     if not experiment.bundle:
         raise InvalidInput(f"experiment {experiment.id} was created without code; there is nothing to send")
+    connection = await client._connection()
+    if await has_bundle(connection, experiment.bundle):
+        return Resent(None, 0)
     source, data = None, None
     if folder is None:
         source, data = await asyncio.to_thread(_copy, copies, experiment.bundle)
@@ -61,7 +64,7 @@ async def resend(
         if packed.sha256 != experiment.bundle:
             raise Conflict(await asyncio.to_thread(_differs, source, packed.files, packed.sha256, experiment))
         data = packed.data
-    sent = await put_blob(await client._connection(), experiment.bundle, data)
+    sent = await put_blob(connection, experiment.bundle, data)
     return Resent(source, len(data)) if sent else Resent(None, 0)
 
 
@@ -91,6 +94,6 @@ def _differs(folder: Path, files: Iterable[str], found: str, experiment: Experim
     )
     return (
         f"the code in {folder} is not that of experiment {experiment.id}: its {len(names)} files are packed as {found}, "
-        f"recorded is {experiment.bundle} ({since}). Name a folder with exactly the files of then, such as a checkout of that version; "
-        "only the same release of zstandard packs equal files equally"
+        f"recorded is {experiment.bundle} ({since}). Give a folder with exactly the files that were submitted, such as a checkout "
+        "of that version, and use the same release of zstandard: another one may pack equal files differently"
     )

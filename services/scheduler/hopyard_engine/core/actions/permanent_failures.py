@@ -35,15 +35,12 @@ def verdict(stream: Stream, job: Job, run: Run, ended: Ended) -> Reason | None:
     return Reason.of(ReasonCode.PROGRAM_UNUSABLE, nodes=", ".join(sorted(nodes)), cause=ended.detail)
 
 
-def repeats(stream: Stream, job: Job, run: Run, ended: Ended) -> bool:
-    """Record the nodes on which a job failed permanently, and return whether every further run of the job would fail in the same way.
+def repeats(stream: Stream, job: Job) -> bool:
+    """Return whether every further run of a job would fail in the same way.
 
-    That is so if the failure is permanent (`Ended.permanent`) and the job has failed permanently on every node where the stream has
-    slots. On other nodes, a missing module may be installed. A profiling run is not a run of the job's training, so it does not count.
+    That is so if a process of it has failed permanently (`Ended.permanent`) on every node where the stream has slots. On other nodes, a
+    missing module may be installed.
     """
-    if not ended.permanent or run.mode is RunMode.PROFILE:
-        return False
-    job.unable.update(rank.node for rank in run.ranks)
     nodes = {slot.node for slot in stream.slots.values()}
     return bool(nodes) and nodes <= job.unable
 

@@ -19,7 +19,7 @@ class NodeJoined:
         slots: All slots of the node.
         runs: Channels of the run processes that the agent still has.
         snapshots: Hashes of the snapshots on its disk.
-        discarded: Runs that the agent discarded, because the cluster was restored from a backup while the agent ran on.
+        discarded: Runs that the agent discarded, because the cluster was restored from a backup while the agent kept running.
     """
 
     at: float

@@ -119,7 +119,7 @@ class NodeBack:
         lost: Channels that the agent had accepted and no longer has.
         gone: Ids of the slots that the node no longer has. Runs on them are lost too.
         ship: Snapshots (job, position) on its disk that no run uploads any more. The node gets orders to upload them.
-        discarded: Runs that the agent discarded, because the cluster was restored from a backup while the agent ran on.
+        discarded: Runs that the agent discarded, because the cluster was restored from a backup while the agent kept running.
     """
 
     at: float

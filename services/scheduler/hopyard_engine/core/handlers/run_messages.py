@@ -322,6 +322,8 @@ def rank_ended(stream: Stream, job: Job, run: Run, rank: Rank, body: Ended, at: 
     rank.gone, rank.missed, rank.missed_at = True, body.snapshot_missing, body.missing_at
     rank.channel.close()
     stream.free(rank.slot)
+    if body.permanent and run.mode is not RunMode.PROFILE:  # A profiling run does not train the job.
+        job.unable.add(rank.node)
     if rank is run.ranks[0] and body.snapshot is not None and run.mode is RunMode.TRAIN:
         taken(stream, job, body.snapshot, rank.node, run.attempt)
     if run.ended is None:
@@ -400,15 +402,15 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     stream.set_timer(runs.kill_timer(run), None)
     source, training = run.source, run.mode is RunMode.TRAIN
     _let_source_go(stream, run)
-    unusable = source if source is not None and training and _is_unusable(stream, run, source) else None
+    unusable = source if source is not None and training and _record_missing_copies(stream, run, source) else None
     for ticket in run.amends:
         stream.call(AnswerReady(ticket, {"accepted": False, "position": ended.position}))
     reason = end_reason(run, ended)
-    blameless = unusable is not None or ended.code_missing
+    blameless = reason is RunEndReason.LOST and (unusable is not None or ended.code_missing)
     state, why = _outcome(stream, job, run, reason, ended, blameless=blameless)
     lost_cause = permanent_failures.verdict(stream, job, run, ended) if reason is RunEndReason.FAILED else None
-    repeats = reason is RunEndReason.FAILED and permanent_failures.repeats(stream, job, run, ended)
-    if lost_cause is not None or repeats:
+    permanent = reason is RunEndReason.FAILED and ended.permanent and run.mode is not RunMode.PROFILE
+    if lost_cause is not None or (permanent and permanent_failures.repeats(stream, job)):
         state, why = JobState.FAILED, Reason.of(ReasonCode.FAILED_FOR_GOOD, cause=ended.detail)
     if state is JobState.COMPLETED:
         job.position = ended.position
@@ -425,7 +427,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             job.position >= job.max_position and not job.terms.evaluates
         ):  # It was lost after its last snapshot was saved.
             state, why = JobState.COMPLETED, Reason(ReasonCode.TRAINED_TO_END)
-    if unusable is not None and state.idle and reason is RunEndReason.LOST:
+    if unusable is not None and state.idle and blameless:
         why = Reason.of(ReasonCode.SNAPSHOT_UNUSABLE, at=unusable[1], position=job.position, cause=ended.detail)
         stream.emit(Noted(stream.id, job.id, why))
     removed = run.displaced and reason in (RunEndReason.SUSPENDED, RunEndReason.PREEMPTED, RunEndReason.LOST)
@@ -447,7 +449,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
     stream.shed()
 
 
-def _is_unusable(stream: Stream, run: Run, source: SnapshotId) -> bool:
+def _record_missing_copies(stream: Stream, run: Run, source: SnapshotId) -> bool:
     """Record which nodes have no undamaged copy of the snapshot that a run was to load. Return whether no copy is left at all."""
     without: dict[str, tuple[str, ...]] = {}
     for rank in run.ranks:

@@ -143,15 +143,16 @@ def _idle_files(data: Path, age: float) -> list[tuple[str, Path]]:
         Pairs of the agent's folder name and a file: snapshots, named by their SHA-256, and unfinished files, whose names begin
         with a dot.
     """
-    from hopyard._runtime.snapshot_record import belongs_elsewhere
+    from hopyard._runtime.snapshot_record import snapshots_elsewhere
 
     before = time.time() - age
     found = []
     for folder in sorted(data.glob("agent*/snapshots")):
+        elsewhere = snapshots_elsewhere(folder.parent)
         for path in sorted(folder.iterdir()):
             ours = _is_hash(path.name) or path.name.startswith(".")  # as in the agent's garbage collection
             with suppress(FileNotFoundError):
-                if ours and path.stat().st_mtime <= before and not belongs_elsewhere(folder.parent, path.name):
+                if ours and path.stat().st_mtime <= before and path.name not in elsewhere:
                     found.append((folder.parent.name, path))
     return found
 

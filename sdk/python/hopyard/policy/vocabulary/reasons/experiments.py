@@ -88,7 +88,7 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
     ),
     Code.JOURNAL_UNREADABLE: Sentence(
         "its journal cannot be read: {error}",
-        "The journal could not be read when the scheduler started, or to restore the process of a policy, so the experiment is paused.",
+        "The journal could not be read when the scheduler started, or to restore a policy process, so the experiment is paused.",
     ),
     Code.LEAVING_RUNS: Sentence(
         "waits for {runs:run|runs} to reach a boundary and leave",

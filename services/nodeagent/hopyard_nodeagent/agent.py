@@ -314,7 +314,7 @@ class NodeAgent:
         self._tickets.key = welcome.ticket_key
         adopt, self._adopted = self._settings.adopt and not self._adopted, True
         if welcome.cluster and (adopt or welcome.cluster != self._folders.cluster):
-            # The snapshots come first: an agent that is killed between both is refused at its next start, and not trusted with them.
+            # Snapshots first: if the agent is killed in between, its folder still names the old cluster, so the scheduler refuses it.
             self._snapshots.belong_to(welcome.cluster, adopt=adopt)
             self._folders.belong_to(welcome.cluster)
         if welcome.lease_seconds > 0:
@@ -323,11 +323,13 @@ class NodeAgent:
     async def discard_runs(self) -> list[RunKey]:
         """End all runs, and drop everything that the scheduler of a lost history has not acknowledged; return the keys of the runs.
 
+        Predictions are cancelled and their answers dropped: the restored scheduler may use their tickets for other questions.
         From now on the agent has another incarnation, so that the scheduler does not expect anything of the earlier one. Snapshots
         stay: the scheduler uses those that it knows.
         """
         self._shipper.forget_all()
         self._orders.discard()
+        await self._predictions.discard()
         discarded = await self._runs.discard()
         self._incarnation = uuid.uuid4().hex
         return discarded

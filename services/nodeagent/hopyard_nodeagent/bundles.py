@@ -7,7 +7,8 @@ import logging
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,7 +31,11 @@ _TRIES: Final = 2
 
 
 class CodeMissing(DataLoss):
-    """Raised if neither this node nor the store has an undamaged copy of a code bundle. Somebody must send the code again."""
+    """Raised if the code of a bundle cannot be repaired.
+
+    Either the packed bundle on this node is missing or damaged, and the store has no undamaged copy: somebody must send the code again
+    (`hopyard resend`). Or the unpacked files differ again right after a repair. Other nodes may have undamaged copies.
+    """
 
 
 class Bundles:
@@ -61,7 +66,8 @@ class Bundles:
             BundleError: The bundle has members that are not allowed.
             OSError: The disk is full or cannot be read.
         """
-        return (await self._verified(sha256)).folder
+        async with self._verified(sha256) as code:
+            return code.folder
 
     async def copy(self, sha256: str, target: Path) -> None:
         """Copy the code of a bundle to a new folder, in which a run may write.
@@ -73,12 +79,15 @@ class Bundles:
         Raises:
             CodeMissing, HopyardError, BundleError, OSError: As for `folder`.
         """
-        if sha256:
-            await _in_thread((await self._verified(sha256)).copy, target)
-        else:
+        if not sha256:
             await _in_thread(target.mkdir)
+            return
+        async with self._verified(sha256) as code:
+            await _in_thread(code.copy, target)
 
-    async def _verified(self, sha256: str) -> UnpackedBundle:
+    @asynccontextmanager
+    async def _verified(self, sha256: str) -> AsyncIterator[UnpackedBundle]:
+        """Return a context that yields the verified code of a bundle. Meanwhile no other caller verifies or repairs it."""
         check_hash(sha256)
         async with self._locks.setdefault(sha256, asyncio.Lock()):
             code = self._known.get(sha256) or await self._read(sha256)
@@ -87,7 +96,7 @@ class Bundles:
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
             await self._repair(sha256, code)
-            return code
+            yield code
 
     async def _read(self, sha256: str) -> UnpackedBundle:
         files = await self._with_packed(sha256, lambda packed: recorded_files(packed, sha256))

@@ -34,10 +34,12 @@ class Holder(node_agent_pb2_grpc.NodeAgentServiceServicer):
         self.path = path
         self.asked, self.let, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.breaks = False
+        self.requests = 0
 
     async def FetchSnapshot(
         self, request: node_agent_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[node_agent_pb2.FetchSnapshotResponse]:
+        self.requests += 1
         self.asked.set()
         try:
             await self.let.wait()
@@ -191,6 +193,20 @@ async def test_a_model_that_cannot_be_made_fails_the_run_and_nobody_waits_for_it
     await hop.holder.left.wait()
     assert hop.here() == []
     assert await hop.next_pid() == pid
+
+
+async def test_a_model_that_cannot_be_made_is_made_once_and_its_run_is_not_lost(hop: Hop) -> None:
+    gate, scheduler = hop.cluster.folder / "gate", hop.cluster.scheduler
+    hop.start(fail="build", gate=gate)
+    await hop.made()
+    scheduler.send("a", KEY, amend=wire.AmendRun(ticket="t", until=9))
+    async with asyncio.timeout(HANG_SECONDS):
+        while not hop.cluster.agents["a"]._runs.all()[0].commanded:  # noqa: ASYNC110 (no event)
+            await asyncio.sleep(0.02)
+    gate.touch()
+    ended = await scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert hop.holder.requests == 1
 
 
 async def test_a_process_that_dies_meanwhile_fails_the_run(hop: Hop) -> None:

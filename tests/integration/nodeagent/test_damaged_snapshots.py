@@ -107,6 +107,20 @@ async def test_a_damaged_snapshot_without_another_copy_loses_the_run_at_once(clu
     assert cluster.scheduler.reports(AGAIN) == []
 
 
+async def test_a_failure_stays_one_if_the_snapshot_of_the_start_was_dropped_meanwhile(cluster: Cluster) -> None:
+    snapshot, folder = await saved(cluster)
+    scheduler = cluster.scheduler
+    await scheduler.until(lambda: not cluster.agents["a"].hello(0).runs)
+    cluster.start(AGAIN, hyperparameters={"fail": "train", "at": 4}, allowed=3, snapshot=snapshot)
+    await scheduler.reported(AGAIN, 3)
+    scheduler.say("a", forget_snapshots=wire.ForgetSnapshots(sha256=[snapshot.sha256]))
+    scheduler.decide("a", AGAIN, wire.DECISION_CONTINUE, 3, allowed=9)
+    ended = await scheduler.ended(AGAIN)
+    assert ended.message.startswith("train at position 3: ValueError: a bad iteration")
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert not folder.exists()
+
+
 async def test_another_node_without_an_undamaged_copy_is_named(cluster: Cluster) -> None:
     snapshot, folder = await saved(cluster)
     await cluster.agent("b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -12,10 +13,12 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from hopyard._runtime.criu import procfs
+from hopyard._runtime.processes.process_family import ProcessFamily
 from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs import executor, training_process
+from hopyard_nodeagent.runs.adopted_processes import AdoptedProcesses
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.runs.watchdogs import SilenceGuard
 from tests.integration.nodeagent.cluster import Cluster
@@ -48,6 +51,21 @@ async def test_an_exception_of_the_users_code_fails_the_run_and_the_runner_goes_
     assert message.split(": ", 1)[1].split(":")[0] in cluster.log("a", KEY)
     cluster.start(NEXT)
     assert (await scheduler.reported(NEXT, 1)).position == 1
+
+
+async def test_a_run_keeps_its_end_if_the_processes_that_it_left_cannot_be_listed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(family: ProcessFamily, seconds: float) -> list[int]:
+        raise OSError(errno.EMFILE, "Too many open files", "/proc")
+
+    monkeypatch.setattr(ProcessFamily, "end_orphans", refuse)
+    monkeypatch.setattr(AdoptedProcesses, "any", lambda adopted: True)
+    await cluster.agent()
+    cluster.start(KEY, hyperparameters={"fail": "train"}, allowed=9)
+    ended = await cluster.scheduler.ended(KEY)
+    assert (ended.reason, ended.failure) == (common_pb2.RUN_END_REASON_FAILED, common_pb2.FAILURE_CLASS_USER_CODE)
+    assert "slot a/0: the processes that a run may have left were not ended: [Errno 24]" in caplog.text
 
 
 @pytest.mark.parametrize(

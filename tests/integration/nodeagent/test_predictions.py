@@ -64,6 +64,20 @@ def first_to_go(process: psutil.Process) -> str:
     return Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip()
 
 
+async def test_a_question_of_a_restored_history_is_not_answered_with_the_prediction_of_the_lost_one(
+    cluster: Cluster,
+) -> None:
+    await cluster.agent()
+    ask(cluster, "e/1", spread=0.2)
+    await answer(cluster, "e/1")
+    cluster.scheduler.answers.clear()
+    cluster.scheduler.restore("restored")
+    await cluster.scheduler.connected("a", 2)
+    ask(cluster, "e/1", spread=0.3)
+    found = prediction_from_wire(json.loads((await answer(cluster, "e/1")).result_json))
+    assert found.deviation == (0.3,) * 3
+
+
 async def test_a_question_is_answered_by_a_process_of_low_priority_that_stays_for_the_next(cluster: Cluster) -> None:
     await cluster.agent()
     ask(cluster, "e/1", spread=0.2)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hopyard._runtime.processes.process_family import MARK, ProcessFamily, mark_of
+from hopyard_nodeagent.runs import control_group
 from hopyard_nodeagent.runs.adopted_processes import AdoptedProcesses
 from hopyard_nodeagent.runs.control_group import ControlGroup, ControlGroups, writable_root
 from tests.timing import HANG_SECONDS
@@ -120,6 +121,23 @@ def test_the_groups_of_an_earlier_agent_are_deleted(tmp_path: Path) -> None:
     assert groups.add(14) is None, "this folder is not in a file system of control groups"
     assert {path.name for path in tmp_path.iterdir()} == {"hopyard-home2-13", "another"}
     assert ControlGroups("home", None).add(14) is None
+
+
+def test_a_process_that_stays_in_a_group_does_not_count_as_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control_group, "_GONE_SECONDS", 0.0)
+    members = iter(([12, 13], [13], [13]))
+    monkeypatch.setattr(ControlGroup, "members", lambda group: next(members))
+    (tmp_path / "hopyard-home-12").mkdir()
+    ControlGroups("home", tmp_path)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "ended 1 processes that an earlier agent left in a control group: [12]"),
+        (
+            "ERROR",
+            "1 processes that an earlier agent left in a control group still run 0 s after they were killed: [13]",
+        ),
+    ]
 
 
 def test_a_group_that_cannot_be_made_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -170,6 +170,20 @@ async def test_a_session_takes_what_waits_with_it_and_leaves_what_is_under_way(b
     assert [answer.ticket for answer in node.said] == ["1", "3"]
 
 
+async def test_nothing_is_left_of_discarded_questions(background: Background) -> None:
+    node = Node(background)
+    await node.ask("1")
+    await node.answer()
+    await node.ask("2", "3")
+    await node.predictions.discard()
+    assert [answer.ticket for answer in node.said] == ["1"]
+    assert not node.processes[0].usable, "it was computing the prediction of a discarded question"
+    for _ in range(3):
+        await node.ask("1", "2", "3")
+        await node.answer()
+    assert node.asked == [["1", "2"], ["1", "2", "3"]]
+
+
 async def test_withdrawn_questions_are_not_answered(background: Background) -> None:
     node = Node(background)
     await node.ask("1", "2", "3")

@@ -92,6 +92,18 @@ async def test_a_snapshot_of_another_cluster_that_a_run_takes_belongs_to_both(fo
     await snapshots.close()
 
 
+async def test_a_snapshot_of_two_clusters_that_was_just_taken_stays_one_of_both(folders: tuple[Path, Path]) -> None:
+    snapshots = agent(folders)
+    snapshots.announcement_pending = lambda sha256: sha256 == SHARED
+    snapshots.forget([SHARED])
+    assert snapshots.experiments(SHARED) == ["digits"]
+    snapshots.announcement_pending = lambda sha256: False
+    snapshots.forget([SHARED])
+    assert snapshots.experiments(SHARED) == []
+    assert (folders[0] / SHARED).exists()
+    await snapshots.close()
+
+
 async def test_an_adopted_folder_belongs_to_the_new_cluster_as_a_whole(folders: tuple[Path, Path]) -> None:
     snapshots = agent(folders)
     snapshots.belong_to("three", adopt=True)

@@ -131,6 +131,15 @@ class PredictionQueue:
         """Drop waiting questions when a session with the scheduler starts: the scheduler repeats them. Running predictions continue."""
         self._waiting.clear()
 
+    async def discard(self) -> None:
+        """Cancel all questions, without answers, and drop all cached answers. Return when the processes that answered are killed.
+
+        Call it between two sessions, when the cluster was restored from a backup: the restored scheduler may give the same tickets to
+        other questions.
+        """
+        await self._cancel()
+        self._answers.clear()
+
     async def end_idle(self) -> None:
         """End processes that have been idle for `idle_seconds`, and remove idle processes that have ended by themselves."""
         late = self._clock() - self._idle_seconds
@@ -141,15 +150,19 @@ class PredictionQueue:
     async def stop(self) -> None:
         """Cancel all predictions and end all processes. No further answers are sent. Safe to call twice."""
         self._stopped = True
+        await self._cancel()
+        while self._idle:
+            process, _ = self._idle.pop()
+            await process.kill()
+
+    async def _cancel(self) -> None:
+        """Drop all waiting questions, cancel all that are being answered, and wait for their ends."""
         self._waiting.clear()
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        while self._idle:
-            process, _ = self._idle.pop()
-            await process.kill()
 
     def _go_on(self) -> None:
         while self._waiting and len(self._under_way) < self._processes and not self._stopped:

@@ -145,11 +145,19 @@ def _can_kill(folder: Path) -> bool:
 
 
 def _end(group: ControlGroup) -> None:
-    """Kill the processes of a group, and delete it when they have ended."""
+    """Kill the processes of a group, and delete it if they end within `_GONE_SECONDS`."""
     found, until = group.members(), time.monotonic() + _GONE_SECONDS
     group.kill()
     while group.members() and time.monotonic() < until:
         time.sleep(_LOOK_SECONDS)
-    if found:
-        _log.warning("ended %d processes that an earlier agent left in a control group: %s", len(found), found)
+    left = group.members()
+    if ended := [pid for pid in found if pid not in left]:
+        _log.warning("ended %d processes that an earlier agent left in a control group: %s", len(ended), ended)
+    if left:
+        _log.error(
+            "%d processes that an earlier agent left in a control group still run %g s after they were killed: %s",
+            len(left),
+            _GONE_SECONDS,
+            left,
+        )
     group.delete()

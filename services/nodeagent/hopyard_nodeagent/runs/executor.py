@@ -135,27 +135,31 @@ class Executor:
     async def _execute_or_heal(self, run: NodeRun, slot: AgentSlot, heard: Sink) -> resource_manager_pb2.RunEnded:
         """Execute a run. If it fails because its snapshot is damaged on this disk, fetch another copy and execute it again.
 
-        That is not possible if the process has reported or got a command. The run is then lost, and the next attempt fetches a copy.
-        A damaged snapshot is a failure of the infrastructure, also if the program was the first to notice it.
+        If the process has reported or got a command, it is not executed again: the run is lost, and the next attempt fetches a copy. A
+        damaged snapshot is a failure of the infrastructure, also if the program was the first to notice it. A snapshot that has not
+        arrived yet cannot be the reason of a failure.
         """
-        error: RunnerDied | _NothingReported | None = None
-        ended = None
-        try:
-            ended = await self._execute(run, slot, heard)
-            if ended.reason not in (common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED):
-                return ended
-        except (RunnerDied, _NothingReported) as raised:
-            error = raised
+        if not run.start.HasField("snapshot"):
+            return await self._execute(run, slot, heard)
         sha256 = run.start.snapshot.sha256
-        if run.start.HasField("snapshot") and not await self._snapshots.intact(sha256):
+        ended: resource_manager_pb2.RunEnded | None = None
+        error: RunnerDied | _NothingReported | None = None
+        # The scheduler may drop the snapshot as soon as the run has started. It stays until it was compared with its hash, because a
+        # missing one counts as damage.
+        with self._snapshots.use(sha256):
+            try:
+                ended = await self._execute(run, slot, heard)
+            except (RunnerDied, _NothingReported) as raised:
+                error = raised
+            if not _is_failure(ended) or not run.arrived or await self._snapshots.intact(sha256):
+                if error is not None:
+                    raise error
+                assert ended is not None
+                return ended
             if run.reported or run.commanded:
                 return run.lost(f"snapshot {sha256} was damaged on this disk")
             await asyncio.to_thread(shutil.rmtree, self._folders.scratch(run.key), ignore_errors=True)
             return await self._execute(run, slot, heard)
-        if ended is None:
-            assert error is not None
-            raise error
-        return ended
 
     def _delete(self, scratch: Path) -> None:
         """Delete a run's temporary folder in the background, so that neither the end of the run nor the next run waits for it."""
@@ -272,6 +276,11 @@ class Executor:
 
 class _NothingReported(Exception):
     """A script exited successfully without a report."""
+
+
+def _is_failure(ended: resource_manager_pb2.RunEnded | None) -> bool:
+    """Return whether a damaged snapshot may be why a run ended so. None: its process ended without an end of the run."""
+    return ended is None or ended.reason in (common_pb2.RUN_END_REASON_LOST, common_pb2.RUN_END_REASON_FAILED)
 
 
 def _with_last_lines(message: str, log: Path, since: int) -> str:

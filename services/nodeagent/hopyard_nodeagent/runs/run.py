@@ -122,6 +122,8 @@ class NodeRun:
         """The end to report when the task is cancelled; set when the run is killed. None: it was not killed."""
         self.fetched = Fetched()
         """How the run's snapshot came to this node."""
+        self.arrived = False
+        """Whether the run's snapshot has been on this node's disk, so that its process could load it."""
         self.place: common_pb2.GangPlace | None = None
         """The meeting place of the gang, if this is rank 0 and its process has opened it."""
         self._node = node

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ from hopyard_nodeagent.runs.launch_spec import (
 from hopyard_nodeagent.runs.orphan_processes import OrphanRegistry
 from hopyard_nodeagent.runs.training_process import Runner, RunnerDied, spawn
 from hopyard_nodeagent.settings import SlotSettings
+
+_log = logging.getLogger(__name__)
 
 _NO_PROGRAM: Final = frozenset({errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR})
 """Error numbers of a failed start that mean that the program does not exist or is not executable."""
@@ -258,9 +261,15 @@ class Slots:
         return runner
 
     async def end_orphans(self, slot: AgentSlot) -> None:
-        """End the processes that a run has left on its slot and whose parents have ended; the caller holds the slot's lock."""
-        if slot.runner is not None and (self._groups.available or self.adopted.any()):
-            await slot.runner.end_orphans()
+        """End the processes that a run has left on its slot and whose parents have ended; the caller holds the slot's lock.
+
+        An error of the search for them is logged. The processes then end later, with the runner.
+        """
+        try:
+            if slot.runner is not None and (self._groups.available or self.adopted.any()):
+                await slot.runner.end_orphans()
+        except OSError as error:  # Such as too many open files.
+            _log.error("slot %s: the processes that a run may have left were not ended: %s", slot.settings.id, error)
 
     def released(self, slot: AgentSlot) -> None:
         """Record that the slot is idle from now on: its run has ended."""

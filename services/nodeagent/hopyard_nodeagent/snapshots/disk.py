@@ -273,10 +273,10 @@ class Snapshots:
         """
         for sha256 in hashes:
             path = self.path(sha256)
-            if self._needs.elsewhere(sha256):
-                self._needs.forget(sha256)
-            elif self.announcement_pending(sha256):
+            if self.announcement_pending(sha256):
                 self._unwanted.discard(sha256)
+            elif self._needs.elsewhere(sha256):
+                self._needs.forget(sha256)
             elif self._used[sha256]:
                 self._unwanted.add(sha256)
             else:

@@ -42,7 +42,7 @@ async def beside(making: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T
 
 
 async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
-    """Wait until the snapshot of a run has arrived, and record in `run.fetched` what was downloaded.
+    """Wait until the snapshot of a run has arrived, and record that, and in `run.fetched` what was downloaded.
 
     Args:
         run: The run.
@@ -54,6 +54,7 @@ async def arrived(run: NodeRun, fetching: asyncio.Task[Fetched]) -> None:
     """
     try:
         run.fetched = await fetching
+        run.arrived = True
     except NotFound as error:
         raise SnapshotMissing(str(error), error.missing_at if isinstance(error, NoCopy) else ()) from error
 

@@ -28,8 +28,8 @@ class SnapshotReferences:
         cluster: Id of the cluster to which new records belong; empty: unknown.
 
     Attributes:
-        folder: The argument of this name.
-        cluster: The argument of this name, or the last one of `belong_to`.
+        folder: Folder of the records; None: in memory only.
+        cluster: Id of the cluster to which new records belong; empty: unknown.
     """
 
     def __init__(self, folder: Path | None = None, cluster: str = "") -> None:

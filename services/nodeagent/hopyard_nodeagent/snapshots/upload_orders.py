@@ -61,7 +61,7 @@ class UploadOrders:
         self._answers.pop((experiment, number), None)
 
     def discard(self) -> None:
-        """Drop all results. No order with its number was made by the present scheduler."""
+        """Drop all results: the present scheduler may give their order numbers to other uploads."""
         self._answers.clear()
 
     def unacknowledged(self) -> list[wire.SnapshotShipped]:

@@ -1,4 +1,4 @@
-"""Tests of `hopyard doctor` with its real self-test, which starts a cluster and trains on it."""
+"""Tests of `hopyard doctor`: its real self-test, which starts a cluster and trains on it, and snapshots of another cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._runtime.snapshot_record import CLUSTER_FILE, RECORDS, SnapshotRecord, write_record
 from hopyard.cli.doctor import packages
 from hopyard.cli.doctor.check_result import ok
 from hopyard.cli.main import run
@@ -23,3 +24,16 @@ def test_it_trains_and_leaves_nothing(
     assert found["self-test"]["health"] == "ok"
     assert found["self-test"]["detail"].startswith("a search of 2 jobs: cluster up after ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_names_snapshots_of_another_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = tmp_path / "data" / "agent"
+    for folder in (agent / RECORDS, agent / "snapshots" / ("a" * 64)):
+        folder.mkdir(parents=True)
+    (tmp_path / "data").chmod(0o700)
+    (agent / CLUSTER_FILE).write_text("one")
+    write_record(agent / RECORDS, "a" * 64, SnapshotRecord("two", "digits"))
+    assert run(["doctor", "--quick", "--data", str(tmp_path / "data"), "--json"]) == 0
+    (found,) = (one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "agent snapshots")
+    assert (found["health"], found["needed"]) == ("problem", False)
+    assert found["detail"].endswith(f"belongs to another cluster, two: {'a' * 64}")

@@ -12,7 +12,8 @@ import pytest
 
 from hopyard._common import extras
 from hopyard._runtime.gpus import GpuDevice, GpuInventory
-from hopyard.cli.doctor import cluster, disk, host, packages
+from hopyard._runtime.snapshot_record import CLUSTER_FILE, RECORDS, SnapshotRecord, write_record
+from hopyard.cli.doctor import agents, cluster, disk, host, packages
 from hopyard.cli.doctor.check_result import Finding, Health, missing, ok, problem
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
@@ -200,6 +201,51 @@ REQUIREMENTS = [
     "a-third-one>=1; extra == 'plot'",
     "hopyard[cli,cluster,plot,all]; extra == 'all'",
 ]
+
+
+def agent_folder(agent: Path, records: dict[str, list[str]], *, missing: str = "") -> Path:
+    """Create the data folder of an agent of cluster "one", with records of snapshots that name these clusters."""
+    (agent / RECORDS).mkdir(parents=True)
+    (agent / "snapshots").mkdir()
+    (agent / CLUSTER_FILE).write_text("one\n")
+    for sha256, clusters in records.items():
+        if sha256 != missing:
+            (agent / "snapshots" / sha256).mkdir()
+            (agent / "snapshots" / sha256 / "state").write_bytes(bytes(1000))
+        for name in clusters:
+            write_record(agent / RECORDS, sha256, SnapshotRecord(name, "digits"))
+    return agent
+
+
+def test_local_snapshots_of_another_cluster_are_named(tmp_path: Path) -> None:
+    hashes = [digit * 64 for digit in "abcdef"]
+    others = {sha256: ["two"] for sha256 in hashes[:4]}
+    ours = {hashes[4]: ["one", "two"], hashes[5]: ["one"]}
+    agent_folder(tmp_path / "agent", ours)
+    agent_folder(tmp_path / "agent-node1", others | ours | {"0" * 64: ["three"], "1" * 64: ["two"]}, missing="1" * 64)
+    (tmp_path / "agent.log").touch()
+    found = agents.snapshots(tmp_path)
+    assert [(one.health, one.detail) for one in found] == [
+        (
+            Health.PROBLEM,
+            f"{tmp_path}/agent-node1: 1 snapshot, 1000 B, belongs to another cluster, three: {'0' * 64}",
+        ),
+        (
+            Health.PROBLEM,
+            f"{tmp_path}/agent-node1: 4 snapshots, 3.9 KiB, belong to another cluster, two: {', '.join(hashes[:3])}, ...",
+        ),
+    ]
+    assert all("--adopt" in one.advice and not one.fails for one in found)
+    assert agents.snapshots(tmp_path / "agent-node1") == found, "the folder of one agent, as on another computer"
+    assert agents.snapshots(tmp_path / "agent") == []
+    assert len(list((tmp_path / "agent-node1" / "snapshots").iterdir())) == 7
+
+
+def test_records_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
+    agent = agent_folder(tmp_path / "agent", {})
+    (agent / RECORDS / f"{'a' * 64}.0").mkdir()
+    (found,) = agents.snapshots(tmp_path)
+    assert (found.health, found.detail) == (Health.PROBLEM, f"{agent}/{RECORDS}/{'a' * 64}.0: Is a directory")
 
 
 def test_extras_and_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:

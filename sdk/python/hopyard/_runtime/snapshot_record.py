@@ -69,15 +69,23 @@ def owner_elsewhere(records: Iterable[SnapshotRecord], cluster: str) -> str:
     return min(clusters) if cluster and clusters and not clusters & {"", cluster} else ""
 
 
-def snapshots_elsewhere(agent: Path) -> set[str]:
-    """Return the hashes of the snapshots in the data folder of an agent that belong to another cluster than the folder."""
+def snapshots_elsewhere(agent: Path) -> dict[str, str]:
+    """Return the snapshots that belong to another cluster than the data folder of an agent in which their records are.
+
+    Returns:
+        The id of the other cluster, by the hash of the snapshot. The snapshot need not exist any more.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
     try:
         cluster = (agent / CLUSTER_FILE).read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
-        return set()
+        return {}
     records = defaultdict[str, list[SnapshotRecord]](list)
     for path in (agent / RECORDS).glob("*"):
         with suppress(FileNotFoundError):
             if (record := read_record(path)) is not None:
                 records[path.name.partition(".")[0]].append(record)
-    return {sha256 for sha256, found in records.items() if owner_elsewhere(found, cluster)}
+    owners = {sha256: owner_elsewhere(found, cluster) for sha256, found in records.items()}
+    return {sha256: owner for sha256, owner in owners.items() if owner}

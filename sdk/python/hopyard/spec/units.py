@@ -34,7 +34,7 @@ def seconds(value: object, *, zero: bool = False) -> float:
 
 
 KEEP_UNKNOWN: Final = ("1d", "3650d")
-"""The least and the largest value of the option --keep-unknown, the time for which nodes keep snapshots without a record."""
+"""The least and the largest value of the option --keep-unknown, the time for which nodes keep unknown snapshots."""
 
 
 def option_seconds(option: str, given: str, *, zero: bool = False, allowed: tuple[str, str] | None = None) -> float:

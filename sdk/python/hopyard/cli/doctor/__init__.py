@@ -1,1 +1,1 @@
-"""The checks of `hopyard doctor`: this host, its disk, the installed packages, a running cluster, and a complete test search."""
+"""The checks of `hopyard doctor`: this host, disk, agents, installed packages, a running cluster, a whole test search."""

@@ -50,8 +50,9 @@ def doctor(
 
     It checks Python, cores, memory, GPUs, disk, limits, the network and installed packages, and runs a tiny search in a
     temporary folder. If a cluster has run in the data directory, it checks all pages of the database, reads the journal,
-    which finds damaged records, and compares the rows of experiments, jobs and reports with it. It also checks the cluster at
-    --server, or the one that serves the data directory, and compares the clocks. Exit code 1 if something that Hopyard needs
+    which finds damaged records, and compares the rows of experiments, jobs and reports with it. It names snapshots in the
+    folders of agents that belong to another cluster. It also checks the cluster at --server, or the one that serves the data
+    directory, and compares the clocks. Exit code 1 if something that Hopyard needs
     is missing or has a problem; missing optional parts are no failure.
 
     `--rebuild` does none of this. It writes the rows of EXPERIMENT..., or of all experiments, again from the journal, where they
@@ -98,7 +99,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     """
     import asyncio
 
-    from hopyard.cli.doctor import cluster, database, disk, host, journal, packages
+    from hopyard.cli.doctor import agents, cluster, database, disk, host, journal, packages
 
     for look in (
         host.python,
@@ -114,6 +115,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         yield look()
     yield disk.data_folder(data)
     yield from disk.disk(data)
+    yield from agents.snapshots(data)
     extras = packages.extras()
     yield from extras
     if address is not None:

@@ -811,7 +811,7 @@ class AgentHello(google.protobuf.message.Message):
 
     @property
     def discarded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.common_pb2.RunRef]:
-        """The runs that the agent discarded for this reason, in the hello after it."""
+        """The runs that the agent discarded because the history had changed. Every hello has them until a welcome is accepted."""
 
     def __init__(
         self,
@@ -1170,12 +1170,14 @@ class RunEnded(google.protobuf.message.Message):
     and has trained nothing fails at once.
     """
     permanent: builtins.bool
-    """Only for failures of the user's code: true if another run of this job on this node would fail in the same way, such as
-    when a module that it imports is missing. A job that has only such nodes fails at once, without another attempt.
+    """Only for failures of the user's code: true if every other run of this job on this node would fail in the same way,
+    such as when a module that it imports is missing. When a job has failed so on each node where its experiment has
+    slots, it is FAILED without another attempt.
     """
     code_missing: builtins.bool
-    """True if the run was lost because neither this node nor the store has an undamaged copy of the code. The experiment is
-    paused until somebody sends the code again.
+    """True if the run was lost because its code cannot be repaired: neither this node nor the store has an undamaged copy,
+    or the code is damaged again right after its repair. The experiment is paused until somebody has sent the code again
+    and resumes it.
     """
     @property
     def snapshot(self) -> hopyard.v1.common_pb2.Snapshot:

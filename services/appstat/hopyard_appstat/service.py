@@ -213,6 +213,7 @@ class AppStatService:
             if self._store is not None:
                 self._store.end_watches()
             await self._server.stop(grace)
+            await self._blobs.close()
             if self._store is not None and self._writing is not None:
                 await self._store.close()
                 await asyncio.wait([self._writing])

@@ -140,8 +140,10 @@ class AppStatServicer(AppStatQueries):
         If the request's owner is empty, no owner is added.
         With `owned`, return only those that already have this owner, and change nothing.
         """
-        has = self._blobs.owned if request.owned else self._blobs.has
-        return pb.HasBlobsResponse(sha256=await has(_bounded(request.sha256), request.owner))
+        hashes = _bounded(request.sha256)
+        if request.owned:
+            return pb.HasBlobsResponse(sha256=await self._blobs.owned(hashes, request.owner))
+        return pb.HasBlobsResponse(sha256=await self._blobs.has(hashes, request.owner, sizes_only=request.sizes_only))
 
     async def DeleteBlobs(self, request: pb.DeleteBlobsRequest, context: Any) -> pb.DeleteBlobsResponse:
         """Remove an owner from blobs, delete those that have no owner left, and return the hashes of these."""

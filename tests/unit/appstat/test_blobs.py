@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
+from obstore.store import MemoryStore, ObjectStore
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
-from hopyard_appstat.blobs.backends import LocalBackend, ObjectBackend
+from hopyard_appstat.blobs.backends import LocalBackend, ObjectBackend, Stamp
 from hopyard_appstat.blobs.store import Backend, BlobStore, open_backend
 
 pytestmark = pytest.mark.quick
@@ -212,3 +214,52 @@ def test_a_store_url_that_is_not_supported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="--store: found 'nonsense'"):
         open_backend("nonsense", tmp_path)
     assert isinstance(open_backend(f"file://{tmp_path}/elsewhere", tmp_path), LocalBackend)
+
+
+class CountingBackend(ObjectBackend):
+    """An object store that counts requests for stamps."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.stamps = 0
+
+    async def stamp(self, sha256: str) -> Stamp | None:
+        self.stamps += 1
+        return await super().stamp(sha256)
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> tuple[BlobStore, CountingBackend, MemoryStore]:
+    memory = MemoryStore()
+    backend = CountingBackend(memory)
+    (tmp_path / "incoming").mkdir()
+    return BlobStore(backend, tmp_path / "incoming"), backend, memory
+
+
+async def test_a_download_from_an_object_store_asks_for_nothing_else(
+    objects: tuple[BlobStore, CountingBackend, MemoryStore],
+) -> None:
+    store, backend, _ = objects
+    await store.put(SHA, chunks())
+    assert backend.stamps == 1  # Whether it is there.
+    assert await read(store) == DATA
+    assert backend.stamps == 1
+
+
+async def test_a_new_object_is_not_deleted_because_of_a_damaged_one_of_equal_size(
+    objects: tuple[BlobStore, CountingBackend, MemoryStore],
+) -> None:
+    store, _, memory = objects
+    key = f"{SHA[:2]}/{SHA}"
+    obstore.put(memory, key, b"x" * len(DATA))
+    reading = store.get(SHA)
+    await anext(reading)
+    obstore.put(memory, key, DATA)
+    with pytest.raises(DataLoss):
+        async for _ in reading:
+            pass
+    assert await read(store) == DATA
+    obstore.put(memory, key, b"x" * len(DATA))
+    with pytest.raises(DataLoss):
+        await read(store)
+    assert await store.size(SHA) is None

@@ -6,13 +6,14 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from hopyard.errors import DataLoss, NotFound
-from hopyard_appstat.blobs.backends import BlobUnreadable, LocalBackend
+from hopyard_appstat.blobs.backends import BlobUnreadable, LocalBackend, Stamp
 from hopyard_appstat.blobs.store import BlobStore
 from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import database_url, open_database
@@ -21,6 +22,7 @@ from hopyard_appstat.migrations.migrate import migrate
 
 DATA = b"weights" * 1000
 SHA = hashlib.sha256(DATA).hexdigest()
+SLOW = hashlib.sha256(b"slow").hexdigest()
 
 
 async def chunks() -> AsyncIterator[bytes]:
@@ -137,6 +139,122 @@ async def test_an_unchanged_blob_is_read_only_once_to_verify_it(rig: Rig, monkey
     assert await other.intact(SHA) == len(DATA)
     monkeypatch.setattr("hopyard_appstat.blobs.backends._open_file", refuse)
     assert await other.intact(SHA) == len(DATA)
+
+
+class HeldBackend(LocalBackend):
+    """A backend that counts readings, and delays their first chunk until the test says `go`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.readings, self.stopped = 0, 0
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def read(self, sha256: str, opened: Callable[[Stamp], None] | None = None) -> AsyncGenerator[bytes]:
+        self.readings += 1
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        async with aclosing(super().read(sha256, opened)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+
+@pytest.fixture
+def held(rig: Rig) -> tuple[BlobStore, HeldBackend]:
+    """The store of `rig` after a restart, which has verified nothing yet."""
+    backend = HeldBackend(rig.file.parent.parent)
+    return BlobStore(backend, rig.file.parent.parent), backend
+
+
+async def test_a_repeated_call_joins_the_verification_that_a_cancelled_call_began(
+    held: tuple[BlobStore, HeldBackend],
+) -> None:
+    store, backend = held
+    first = asyncio.create_task(store.intact(SHA))
+    await backend.begun.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    again, beside = asyncio.create_task(store.intact(SHA)), asyncio.create_task(store.intact(SHA))
+    backend.go.set()
+    assert await again == await beside == len(DATA)
+    assert (backend.readings, backend.stopped) == (1, 0)
+    assert await store.intact(SHA) == len(DATA)
+    assert backend.readings == 1
+
+
+async def test_the_end_of_the_store_ends_verifications(held: tuple[BlobStore, HeldBackend]) -> None:
+    store, backend = held
+    call = asyncio.create_task(store.intact(SHA))
+    await backend.begun.wait()
+    await store.close()
+    assert backend.stopped == 1
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_only_the_sizes_of_blobs_can_be_compared(
+    rig: Rig, held: tuple[BlobStore, HeldBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, backend = held
+    monkeypatch.setattr(rig.owned, "_blobs", store)
+    assert await rig.owned.has([SHA], "e2", sizes_only=True) == [SHA]
+    assert await rig.owned.owned([SHA], "e2") == [SHA]
+    os.truncate(rig.file, 10)
+    assert await rig.owned.has([SHA], "e3", sizes_only=True) == []
+    assert backend.readings == 0
+
+
+async def test_a_slow_write_of_one_blob_does_not_delay_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = rig.store._backend
+    adopt, begun, go = backend.adopt, asyncio.Event(), asyncio.Event()
+
+    async def adopt_slowly(sha256: str, file: Path) -> None:
+        if sha256 == SLOW:
+            begun.set()
+            await go.wait()
+        await adopt(sha256, file)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"slow"
+
+    monkeypatch.setattr(backend, "adopt", adopt_slowly)
+    writing = asyncio.create_task(rig.store.put(SLOW, slow()))
+    await begun.wait()
+    await rig.store.delete(SHA)
+    assert await asyncio.wait_for(rig.store.put(SHA, chunks()), 60) == len(DATA)
+    go.set()
+    assert await writing == 4
+
+
+async def test_bytes_that_change_immediately_after_they_were_read_are_not_verified(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = rig.store._backend
+    stamp = backend.stamp
+
+    async def stamp_then_damage(sha256: str) -> Stamp | None:
+        found = await stamp(sha256)
+        _flip(rig.file)
+        return found
+
+    reading = rig.owned.get(SHA)
+    assert await anext(reading) == DATA
+    monkeypatch.setattr(backend, "stamp", stamp_then_damage)
+    assert [chunk async for chunk in reading] == []
+    monkeypatch.undo()
+    assert await rig.owned.has([SHA], "e2") == []
+
+
+async def test_a_file_that_cannot_be_deleted_is_no_folder(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "a name")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(PermissionError, match="a name"):
+        await rig.store.delete(SHA)
 
 
 async def test_a_blob_that_the_disk_cannot_read_is_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

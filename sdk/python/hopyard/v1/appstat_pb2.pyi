@@ -281,7 +281,9 @@ class ReadProjectionsResponse(google.protobuf.message.Message):
     """In each message: the number of records of the stream."""
     @property
     def projections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Projection]:
-        """The rows: each statistic as `statistic`, and one `plan_trial` for each job. The root of a trial without path is empty."""
+        """The rows. Each statistic is a `statistic` row. Each job with a path or snapshots in the search plan has one
+        `plan_trial` row, whose root is empty if the trial has no path.
+        """
 
     @property
     def damaged(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___DamagedRow]: ...
@@ -1184,10 +1186,13 @@ class HasBlobsRequest(google.protobuf.message.Message):
     SHA256_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
     OWNED_FIELD_NUMBER: builtins.int
+    SIZES_ONLY_FIELD_NUMBER: builtins.int
     owner: builtins.str
     """If set, it becomes an owner of the existing blobs, so that the returned ones stay."""
     owned: builtins.bool
     """True: return only the blobs that `owner` already owns, and add no owner."""
+    sizes_only: builtins.bool
+    """True: do not verify the blobs that get an owner. Only their sizes are compared."""
     @property
     def sha256(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """At most 1000 hashes."""
@@ -1198,8 +1203,9 @@ class HasBlobsRequest(google.protobuf.message.Message):
         sha256: collections.abc.Iterable[builtins.str] | None = ...,
         owner: builtins.str = ...,
         owned: builtins.bool = ...,
+        sizes_only: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["owned", b"owned", "owner", b"owner", "sha256", b"sha256"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owned", b"owned", "owner", b"owner", "sha256", b"sha256", "sizes_only", b"sizes_only"]) -> None: ...
 
 Global___HasBlobsRequest: typing_extensions.TypeAlias = HasBlobsRequest
 

@@ -182,7 +182,7 @@ class AppStatServiceServicer(object):
 
     def ReplaceProjections(self, request_iterator, context):
         """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
-        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
+        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,22 +232,23 @@ class AppStatServiceServicer(object):
 
     def PutBlob(self, request_iterator, context):
         """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-        Idempotent: existing bytes are not written again. A damaged blob is replaced.
+        Idempotent: existing bytes are not written again. In a folder, a damaged blob is replaced.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
-        its last byte. The reader verifies the hash.
+        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it is damaged. This may be detected only
+        after its last byte was sent. The reader verifies the hash.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HasBlobs(self, request, context):
-        """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist.
+        """Returns which of the given blobs exist. If the request has an owner, the blobs are verified, and a damaged blob is not
+        returned. Verification reads large blobs completely: use a long deadline. A repeated call joins it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

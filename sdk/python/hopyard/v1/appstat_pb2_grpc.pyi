@@ -520,7 +520,7 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     ReplaceProjections: _AppStatServiceReplaceProjectionsType
     """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
-    FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
+    FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. Idempotent.
     """
 
     ListStreams: _AppStatServiceListStreamsType
@@ -543,16 +543,18 @@ class AppStatServiceStub(typing.Generic[_AppStatServiceBeginEpochType, _AppStatS
 
     PutBlob: _AppStatServicePutBlobType
     """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-    Idempotent: existing bytes are not written again. A damaged blob is replaced.
+    Idempotent: existing bytes are not written again. In a folder, a damaged blob is replaced.
     """
 
     GetBlob: _AppStatServiceGetBlobType
-    """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
-    its last byte. The reader verifies the hash.
+    """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it is damaged. This may be detected only
+    after its last byte was sent. The reader verifies the hash.
     """
 
     HasBlobs: _AppStatServiceHasBlobsType
-    """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist."""
+    """Returns which of the given blobs exist. If the request has an owner, the blobs are verified, and a damaged blob is not
+    returned. Verification reads large blobs completely: use a long deadline. A repeated call joins it.
+    """
 
     DeleteBlobs: _AppStatServiceDeleteBlobsType
     """Removes an owner from blobs, and deletes the blobs without any owner left. Unknown blobs count as deleted."""
@@ -712,7 +714,7 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.ReplaceProjectionsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.ReplaceProjectionsResponse]]:
         """Replaces all rows that follow from the journals of streams: all or nothing, durable when it returns.
-        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. A repeated call is allowed.
+        FAILED_PRECONDITION: the epoch is not the newest. ABORTED: a stream has another length. Idempotent.
         """
 
     @abc.abstractmethod
@@ -770,7 +772,7 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.PutBlobResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.PutBlobResponse]]:
         """Stores packed bytes (a snapshot, a code bundle, an artifact) under their hash. DATA_LOSS: the hash differs.
-        Idempotent: existing bytes are not written again. A damaged blob is replaced.
+        Idempotent: existing bytes are not written again. In a folder, a damaged blob is replaced.
         """
 
     @abc.abstractmethod
@@ -779,8 +781,8 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.appstat_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[hopyard.v1.appstat_pb2.GetBlobResponse], collections.abc.AsyncIterator[hopyard.v1.appstat_pb2.GetBlobResponse]]:
-        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it was damaged, which may be noticed after
-        its last byte. The reader verifies the hash.
+        """Streams the bytes of a blob. NOT_FOUND: there is no such blob. DATA_LOSS: it is damaged. This may be detected only
+        after its last byte was sent. The reader verifies the hash.
         """
 
     @abc.abstractmethod
@@ -789,7 +791,9 @@ class AppStatServiceServicer(metaclass=abc.ABCMeta):
         request: hopyard.v1.appstat_pb2.HasBlobsRequest,
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.appstat_pb2.HasBlobsResponse, collections.abc.Awaitable[hopyard.v1.appstat_pb2.HasBlobsResponse]]:
-        """Returns which of the given blobs exist. With an owner to add, they are verified, and a damaged one does not exist."""
+        """Returns which of the given blobs exist. If the request has an owner, the blobs are verified, and a damaged blob is not
+        returned. Verification reads large blobs completely: use a long deadline. A repeated call joins it.
+        """
 
     @abc.abstractmethod
     def DeleteBlobs(

@@ -12,17 +12,20 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Maximum size in bytes of a chunk of a blob, in uploads and downloads."""
@@ -105,8 +108,12 @@ class LocalBackend:
         """
         await asyncio.to_thread(self._adopt, sha256, file)
 
-    async def read(self, sha256: str) -> AsyncGenerator[bytes]:
+    async def read(self, sha256: str, opened: Callable[[Stamp], None] | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`. If the blob is deleted meanwhile, reading continues to its end.
+
+        Args:
+            sha256: The hash.
+            opened: Called with the stamp of these bytes before the first chunk.
 
         Raises:
             NotFound: The blob is not stored.
@@ -124,6 +131,8 @@ class LocalBackend:
             opening.add_done_callback(_close)  # The thread opens the file in spite of the cancellation.
             raise
         try:
+            if opened is not None:
+                opened(_stamp_of(os.fstat(file.fileno())))
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield chunk
         except OSError as error:
@@ -165,7 +174,7 @@ class LocalBackend:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
-        return Stamp(status.st_size, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
+        return _stamp_of(status)
 
     def _adopt(self, sha256: str, file: Path) -> None:
         path = self._path(sha256)
@@ -183,6 +192,10 @@ class LocalBackend:
             os.fsync(folder)  # The new name must also survive a power failure.
         finally:
             os.close(folder)
+
+
+def _stamp_of(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_size, (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
 
 
 def _open_file(path: Path) -> BufferedReader:
@@ -212,6 +225,8 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # POSIX allows either error for a folder.
+        if path.is_symlink() or not path.is_dir():
+            raise
         shutil.rmtree(path)
 
 
@@ -246,9 +261,9 @@ class ObjectBackend:
         return True
 
     async def stamp(self, sha256: str) -> Stamp | None:
-        """Return the stamp of a blob, which contains only its size; None: the blob is not stored."""
+        """Return the stamp of a blob; None: the blob is not stored."""
         try:
-            return Stamp((await obstore.head_async(self._store, _key(sha256)))["size"])
+            return _stamp_of_object(await obstore.head_async(self._store, _key(sha256)))
         except FileNotFoundError:
             return None
         except BaseError as error:
@@ -267,14 +282,20 @@ class ObjectBackend:
         except BaseError as error:
             raise _unavailable(error) from error
 
-    async def read(self, sha256: str) -> AsyncGenerator[bytes]:
+    async def read(self, sha256: str, opened: Callable[[Stamp], None] | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`.
+
+        Args:
+            sha256: The hash.
+            opened: Called with the stamp of these bytes before the first chunk.
 
         Raises:
             NotFound: The blob is not stored.
         """
         try:
             answer = await obstore.get_async(self._store, _key(sha256))
+            if opened is not None:
+                opened(_stamp_of_object(answer.meta))
             async for part in answer.stream(min_chunk_size=CHUNK_BYTES):
                 whole = bytes(part)
                 for start in range(0, len(whole), CHUNK_BYTES):
@@ -326,6 +347,10 @@ def object_backend(url: str) -> ObjectBackend:
             f"--store: found {url!r} ({error}); allowed are file:///FOLDER, s3://, gs:// and az:// with a bucket "
             "and a prefix"
         ) from error
+
+
+def _stamp_of_object(meta: ObjectMeta) -> Stamp:
+    return Stamp(meta["size"], (round(meta["last_modified"].timestamp() * 1e6),))
 
 
 def _key(sha256: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
+from weakref import WeakValueDictionary
 
 from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard_appstat.blobs.backends import (
@@ -70,8 +71,12 @@ class Backend(Protocol):
             Unavailable: The object store fails.
         """
 
-    def read(self, sha256: str) -> AsyncGenerator[bytes]:
+    def read(self, sha256: str, opened: Callable[[Stamp], None] | None = None) -> AsyncGenerator[bytes]:
         """Yield the bytes of a blob in chunks of at most `CHUNK_BYTES`.
+
+        Args:
+            sha256: The hash.
+            opened: Called with the stamp of these bytes before the first chunk.
 
         Raises:
             NotFound: The blob is not stored.
@@ -104,12 +109,21 @@ class BlobStore:
         self._arriving: set[Path] = set()
         self._verified: OrderedDict[str, Stamp] = OrderedDict()
         """The stamps of blobs whose bytes were found to have their hash, the least recently verified first."""
-        self._replacing = asyncio.Lock()
-        """Held while a blob appears, and while a damaged one is deleted, so that no new copy is deleted in its place."""
+        self._verifying: dict[tuple[str, Stamp], asyncio.Task[int | None]] = {}
+        """The verifications in progress. Calls share them, so that a call that is cancelled and repeated does not read from the start."""
+        self._replacing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By hash: held while a blob appears, and while a damaged one is deleted, so that no new copy is deleted in its place."""
 
     async def open(self) -> None:
         """Create the folder `incoming`, if it does not exist."""
         await asyncio.to_thread(self._incoming.mkdir, parents=True, exist_ok=True)
+
+    async def close(self) -> None:
+        """Cancel the verifications in progress, and wait for their end. Call it when no other calls are in progress."""
+        tasks = list(self._verifying.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def clear_partials(self, *, dry_run: bool = False) -> tuple[int, int]:
         """Delete the partial uploads of killed processes from the folder `incoming`; with `dry_run`, only count them.
@@ -152,7 +166,8 @@ class BlobStore:
         """Return the size of a blob in bytes after verifying it; None: the blob is not stored, or was damaged and is now deleted.
 
         A blob is read once; then its stamp shows whether it has changed. Only `get` finds bytes that change below the file system.
-        In an object store, which verifies its objects itself, nothing is read.
+        In an object store, which verifies its objects itself, nothing is read. If the caller is cancelled, the verification continues,
+        and the next call for the blob joins it.
 
         Raises:
             InvalidInput: The hash is invalid.
@@ -160,14 +175,28 @@ class BlobStore:
         found = await self._backend.stamp(check_sha256(sha256))
         if found is None or self._backend.checks_itself or self._verified.get(sha256) == found:
             return None if found is None else found.size
+        key = sha256, found
+        task = self._verifying.get(key)
+        if task is None:
+            task = asyncio.create_task(self._verify(sha256), name=f"verify {sha256}")
+            self._verifying[key] = task
+            task.add_done_callback(lambda ended: self._verification_ended(key, ended))
+        return await asyncio.shield(task)
+
+    async def _verify(self, sha256: str) -> int | None:
         with suppress(NotFound, DataLoss):
             return sum([len(chunk) async for chunk in self.get(sha256)])
         return None
 
+    def _verification_ended(self, key: tuple[str, Stamp], task: asyncio.Task[int | None]) -> None:
+        del self._verifying[key]
+        if not task.cancelled():
+            task.exception()  # Otherwise asyncio would report it if all callers were cancelled.
+
     async def put(self, sha256: str, chunks: AsyncIterable[bytes]) -> int:
         """Store the bytes of a blob under their hash, and return their size in bytes.
 
-        If the blob is already stored and intact, `chunks` is not read. A damaged blob is replaced.
+        If the blob is already stored and intact, `chunks` is not read. In a folder, a damaged blob is replaced.
 
         Args:
             sha256: The hash.
@@ -187,9 +216,10 @@ class BlobStore:
             size, found = await self._receive(path, chunks)
             if found != sha256:
                 raise DataLoss(f"blob {sha256}: the {size} bytes received have the hash {found}; send it again")
-            async with self._replacing:
+            async with self._lock_of(sha256):
                 await self._backend.adopt(sha256, path)
-                await self._remember(sha256)
+                if not self._backend.checks_itself and (stamp := await self._backend.stamp(sha256)) is not None:
+                    self._remember(sha256, stamp)
         except OSError as error:
             raise Exhausted(f"blob {sha256} cannot be stored: {error.strerror or error}; make room") from error
         finally:
@@ -247,9 +277,14 @@ class BlobStore:
             BlobUnreadable: The blob cannot be read; it is kept.
         """
         digest = hashlib.sha256()
-        before = await self._backend.stamp(check_sha256(sha256))
+        read: Stamp | None = None
+
+        def opened(stamp: Stamp) -> None:
+            nonlocal read
+            read = stamp
+
         try:
-            async with aclosing(self._backend.read(sha256)) as chunks:
+            async with aclosing(self._backend.read(check_sha256(sha256), opened)) as chunks:
                 async for chunk in chunks:
                     digest.update(chunk)
                     yield chunk
@@ -258,23 +293,25 @@ class BlobStore:
         except BlobUnreadable:
             raise
         except DataLoss as error:
-            async with self._replacing:
+            async with self._lock_of(sha256):
                 self._verified.pop(sha256, None)
-                if await self._backend.stamp(sha256) == before:  # Otherwise it was replaced meanwhile.
+                if await self._backend.stamp(sha256) == read:  # Otherwise it was replaced meanwhile.
                     _log.error("%s; it is deleted", error)
                     await self._backend.delete(sha256)
             raise DataLoss(f"{error}; it is deleted: get or put another copy") from error
-        if before is not None and await self._backend.stamp(sha256) == before:
-            await self._remember(sha256)
+        # If the file was written while it was read, its stamp is another one now.
+        if read is not None and not self._backend.checks_itself and await self._backend.stamp(sha256) == read:
+            self._remember(sha256, read)
 
-    async def _remember(self, sha256: str) -> None:
-        """Record that the present bytes of a blob have its hash."""
-        found = await self._backend.stamp(sha256)
-        if found is not None:
-            self._verified[sha256] = found
-            self._verified.move_to_end(sha256)
-            while len(self._verified) > _MOST_VERIFIED:
-                self._verified.popitem(last=False)
+    def _remember(self, sha256: str, stamp: Stamp) -> None:
+        """Record that the bytes of a blob with this stamp have its hash."""
+        self._verified[sha256] = stamp
+        self._verified.move_to_end(sha256)
+        while len(self._verified) > _MOST_VERIFIED:
+            self._verified.popitem(last=False)
+
+    def _lock_of(self, sha256: str) -> asyncio.Lock:
+        return self._replacing.setdefault(sha256, asyncio.Lock())
 
     async def delete(self, sha256: str) -> None:
         """Delete a blob, if it is stored. Raise `InvalidInput` if the hash is invalid."""

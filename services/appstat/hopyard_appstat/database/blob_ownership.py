@@ -92,16 +92,24 @@ class OwnedBlobs:
         """Yield the bytes of a blob. Raise InvalidInput, NotFound or DataLoss as `BlobStore.get` does."""
         return self._blobs.get(sha256)
 
-    async def has(self, hashes: Sequence[str], owner: str) -> list[str]:
+    async def has(self, hashes: Sequence[str], owner: str, *, sizes_only: bool = False) -> list[str]:
         """Return those of the hashes whose blobs are stored. Make `owner` an owner of these blobs.
 
         Blobs that get an owner are verified, because the caller will not send its copies; a damaged blob is deleted and not returned.
+        A blob is read completely if it was not verified since the start. A call that is cancelled and repeated joins the verification
+        in progress.
+
         If `owner` is empty, no owner is added and nothing changes; a blob with another size than in the index is then not returned.
+
+        Args:
+            hashes: Hashes of the blobs.
+            owner: The owner to add; empty: none.
+            sizes_only: Whether blobs that get an owner are not verified: only their sizes are compared with the index.
 
         Raises:
             InvalidInput: A hash is not 64 digits of lower-case hex.
         """
-        if owner:  # Without the lock, because reading large blobs takes long.
+        if owner and not sizes_only:  # Without the lock, because reading large blobs takes long.
             hashes = [one for one in hashes if await self._blobs.intact(one) is not None]
         else:
             hashes = await self._with_size(hashes)

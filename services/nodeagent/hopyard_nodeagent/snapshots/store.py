@@ -30,7 +30,7 @@ class BlobClient:
         appstat: Address of AppStat; None: ask the scheduler at the first call.
         access: Opens the connections.
         idle_seconds: Time in seconds without progress after which a transfer is abandoned.
-        storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely.
+        storing_seconds: Maximum time in seconds for AppStat to store a blob after it was sent completely, or to verify one.
     """
 
     def __init__(
@@ -55,10 +55,13 @@ class BlobClient:
             await self._channel.close()
 
     async def has(self, sha256: str, owner: str) -> bool:
-        """Return whether a blob is stored. If it is, make `owner` an owner of the blob."""
+        """Return whether a blob is stored and undamaged. If it is, make `owner` an owner of the blob.
+
+        AppStat may have to read the whole blob. A call after `TimedOut` waits for the same reading to end.
+        """
         stub = await self._stub()
         request = appstat_pb2.HasBlobsRequest(sha256=[sha256], owner=owner)
-        return sha256 in (await stub.HasBlobs(request)).sha256
+        return sha256 in (await stub.HasBlobs(request, timeout=self._storing_seconds)).sha256
 
     async def stored(self, hashes: Sequence[str], owner: str = "") -> set[str]:
         """Return those of the hashes whose blobs are stored; with an `owner`, only those that it owns. Owners do not change."""

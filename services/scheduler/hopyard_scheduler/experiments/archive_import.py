@@ -158,5 +158,5 @@ class Importer:
         there: list[str] = []
         for start in range(0, len(hashes), _HASHES):
             request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
-            there += (await self._stub.HasBlobs(request)).sha256
+            there += (await self._stub.HasBlobs(request, timeout=_SECONDS)).sha256
         return sorted(there)

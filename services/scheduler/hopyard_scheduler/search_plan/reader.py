@@ -187,7 +187,7 @@ class PlanReader:
                 return found
 
     async def _owned(self, trials: tuple[EarlierTrial, ...], owner: str) -> tuple[EarlierTrial, ...]:
-        """Make a stream an owner of the trials' snapshots in the store.
+        """Make a stream an owner of the trials' snapshots in the store. Their bytes are not verified, because that may take long.
 
         Args:
             trials: Trials of earlier experiments.
@@ -199,7 +199,7 @@ class PlanReader:
         hashes = sorted({info.sha256 for trial in trials for info in trial.snapshots})
         there = set[str]()
         for start in range(0, len(hashes), _HASHES):
-            request = pb.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
+            request = pb.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner, sizes_only=True)
             there.update((await self._appstat.HasBlobs(request)).sha256)
         return tuple(
             replace(trial, snapshots=tuple(info for info in trial.snapshots if info.sha256 in there))

@@ -328,7 +328,9 @@ def _blobs(archive: ArchiveReader) -> dict[str, str]:
 async def _all_there(connection: Connection, hashes: Sequence[str], owner: str) -> bool:
     for start in range(0, len(hashes), _HASHES):
         request = appstat_pb2.HasBlobsRequest(sha256=hashes[start : start + _HASHES], owner=owner)
-        there = await connection.with_appstat(lambda stub, request=request: stub.HasBlobs(request))  # type: ignore[misc]
+        there = await connection.with_appstat(
+            lambda stub, request=request: stub.HasBlobs(request, timeout=_IMPORT_SECONDS)  # type: ignore[misc]
+        )
         if len(there.sha256) != len(request.sha256):
             return False
     return True

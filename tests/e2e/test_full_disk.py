@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,31 +19,11 @@ from hopyard_engine.core.events import Ended, RunMessage
 from tests.e2e.failures import alone, curve, experiment
 from tests.e2e.harness import cluster
 from tests.e2e.units import journal
+from tests.small_disk import small_disk
 from tests.timing import HANG_SECONDS
 
 PATIENCE = HANG_SECONDS
 LENGTH, LATE = 100, 60
-
-
-@contextmanager
-def disk(folder: Path, megabytes: int) -> Iterator[None]:
-    """Context manager that mounts a small disk at a folder; without the right to mount the test is skipped."""
-    folder.mkdir(parents=True)
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("a full disk is made by mounting a small one, which only root can do")
-    made = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if made.returncode:
-        pytest.skip(f"a full disk is made by mounting a small one, which is not allowed here: {made.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager
@@ -122,7 +101,7 @@ async def reached(client: AsyncClient, name: str, position: int) -> None:
 
 
 async def test_the_agent_s_disk(data: Path, file: Path) -> None:
-    with disk(data / "a", 8):
+    with small_disk(data / "a", 8):
         async with cluster(data, {"a": 1}) as (processes, client):
             name = (await client.create(file)).id
             await reached(client, name, 3)
@@ -144,7 +123,7 @@ async def test_the_agent_s_disk(data: Path, file: Path) -> None:
 
 
 async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
-    with disk(data / "store", 2):
+    with small_disk(data / "store", 2):
         async with cluster(data, {"a": 1}) as (_, client):
             name = (await client.create(file)).id
             await reached(client, name, 3)
@@ -170,7 +149,7 @@ async def test_the_snapshot_store_s_disk(data: Path, file: Path) -> None:
 
 @pytest.mark.nightly
 async def test_one_disk_for_everything(data: Path, file: Path) -> None:
-    with disk(data, 24):
+    with small_disk(data, 24):
         async with AsyncClient.local(data) as client:
             name = (await client.create(file)).id
             await reached(client, name, 3)
@@ -194,7 +173,7 @@ async def test_one_disk_for_everything(data: Path, file: Path) -> None:
 
 @pytest.mark.parametrize("room", [0, 40960])
 async def test_no_room_from_the_beginning(data: Path, file: Path, room: int) -> None:
-    with disk(data, 1), filled(data):
+    with small_disk(data, 1), filled(data):
         os.truncate(data / "filler", max(0, (data / "filler").stat().st_size - room))
         for arguments in (["run", str(file)], ["up"]):
             run = await asyncio.create_subprocess_exec(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -20,6 +22,8 @@ from alembic import command
 from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.v1.common_pb2 import Snapshot
 from hopyard_appstat.backup import create as creation
+from hopyard_appstat.backup import restore as restoration
+from hopyard_appstat.backup.sealed_json import write_sealed
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.blobs.cluster_id import STORE, store_owner
 from hopyard_appstat.database.connections import database_url, open_database
@@ -75,6 +79,24 @@ def damage(target: Path, number: int | None = None) -> list[str]:
     return list(BACKUPS.verify(target, number, silent).damage)
 
 
+def make_unreadable(patch: pytest.MonkeyPatch, file: Path, how: int) -> None:
+    """Make a file fail with an error: EACCES when it is opened, EIO when it is read."""
+    open_ = os.open
+
+    def fail(path: str | Path, *given: int, **named: int) -> int:
+        if Path(path) != file:
+            return open_(path, *given, **named)
+        if how == errno.EACCES:
+            raise PermissionError(how, os.strerror(how), str(path))
+        return open_("/proc/self/mem", os.O_RDONLY)  # A regular file whose first bytes cannot be read.
+
+    patch.setattr(os, "open", fail)
+
+
+unreadable = pytest.mark.parametrize(
+    ("how", "reason"), [(errno.EACCES, "Permission denied"), (errno.EIO, "Input/output error")]
+)
+
 # --------------------------------------------------------------------------------------------------------------- create
 
 
@@ -88,7 +110,7 @@ def test_the_second_backup_copies_only_what_is_new(data: DataDirectory, target: 
     third = BACKUPS.create(data.path, target, None, silent)
     assert (third.generation.blobs, third.copied_blobs) == (3, 1)
     assert third.copied_bytes == len(b"new") + third.generation.database_bytes
-    assert [one.number for one in BACKUPS.generations(target)] == [1, 2, 3]
+    assert [one.number for one in BACKUPS.generations(target).generations] == [1, 2, 3]
     assert damage(target) == []
 
 
@@ -123,7 +145,7 @@ def test_old_generations_and_their_files_are_deleted(data: DataDirectory, target
     assert made.freed_bytes > len(BIG)
     assert not blob_file(target / "blobs", BIG).exists()
     assert blob_file(target / "blobs", SMALL).exists()
-    assert [one.number for one in BACKUPS.generations(target)] == [2, 3]
+    assert [one.number for one in BACKUPS.generations(target).generations] == [2, 3]
     assert len(list((target / "databases").iterdir())) == 2
     assert damage(target) == []
 
@@ -250,7 +272,7 @@ def test_what_the_cluster_has_lost_is_named_and_no_older_backup_is_deleted(
     (sentence,) = made.lost
     assert file.name in sentence
     assert made.deleted == ()
-    assert [one.number for one in BACKUPS.generations(target)] == [1, 2]
+    assert [one.number for one in BACKUPS.generations(target).generations] == [1, 2]
     found = BACKUPS.verify(target, None, silent)
     assert found.damage == ()
     assert file.name in found.notes[0]
@@ -258,6 +280,60 @@ def test_what_the_cluster_has_lost_is_named_and_no_older_backup_is_deleted(
         target, target.parent / "new", number=2, as_copy=False, new_tokens=False, force=False, note=silent
     )
     assert file.name in restored.missing[0]
+
+
+@unreadable
+@pytest.mark.parametrize("held", [False, True])
+def test_a_blob_that_cannot_be_read_is_named_and_the_others_are_saved(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch, how: int, reason: str, held: bool
+) -> None:
+    backup(data, target)
+    copy_listed, late = creation._copy_listed, b"a blob that cannot be read"
+
+    def add() -> None:
+        data.add_blob(late)
+        data.add_blob(b"another one")
+
+    def then_add(*given: object) -> None:
+        copy_listed(*given)  # type: ignore[arg-type]
+        add()
+
+    if held:
+        monkeypatch.setattr(creation, "_copy_listed", then_add)
+    else:
+        add()
+    file = blob_file(data.path / STORE, late)
+    make_unreadable(monkeypatch, file, how)
+    made = BACKUPS.create(data.path, target, 1, silent)
+    assert made.lost == (
+        f"blob {file.name}: it cannot be copied ({file}: cannot be read: {reason}), so the backup does not have it; jobs that need it "
+        "continue from an older snapshot",
+    )
+    assert (made.generation.blobs, made.copied_blobs, made.deleted) == (3, 1, ())
+    assert list((target / "incoming").iterdir()) == []
+    monkeypatch.undo()
+    assert damage(target) == []
+    assert BACKUPS.create(data.path, target, None, silent).lost == ()  # The disk has recovered.
+
+
+def test_the_folders_of_blobs_that_an_earlier_backup_has_copied_are_flushed(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(data, target)
+    for manifest in (target / "generations").iterdir():  # As if the backup was killed before.
+        manifest.unlink()
+    write_sealed(target / "hopyard-backup.json", {"cluster": data.cluster, "generations": []})
+    flushed = list[Path]()
+    sync = creation.sync
+
+    def note(path: Path) -> None:
+        flushed.append(path)
+        sync(path)
+
+    monkeypatch.setattr(creation, "sync", note)
+    assert BACKUPS.create(data.path, target, None, silent).copied_blobs == 0
+    blobs = target / "blobs"
+    assert {blobs, blob_file(blobs, BIG).parent, blob_file(blobs, SMALL).parent} <= set(flushed)
 
 
 def test_a_damaged_database_gets_no_generation(data: DataDirectory, target: Path) -> None:
@@ -268,7 +344,7 @@ def test_a_damaged_database_gets_no_generation(data: DataDirectory, target: Path
     file.write_bytes(content)
     with pytest.raises(DataLoss, match="no backup was made"):
         backup(data, target)
-    assert [one.number for one in BACKUPS.generations(target)] == [1]
+    assert [one.number for one in BACKUPS.generations(target).generations] == [1]
     assert list((target / "incoming").iterdir()) == []
 
 
@@ -394,6 +470,78 @@ def test_verify_names_a_record_of_another_type(data: DataDirectory, target: Path
     assert "journal of e: cannot be read" in found
 
 
+@unreadable
+def test_verify_names_each_file_that_cannot_be_read(
+    data: DataDirectory, target: Path, monkeypatch: pytest.MonkeyPatch, how: int, reason: str
+) -> None:
+    backup(data, target)
+    blob, (database,) = blob_file(target / "blobs", BIG), (target / "databases").iterdir()
+    manifest = target / "generations" / "1.json"
+    for file, end in {
+        blob: "needed by generation 1",
+        database: "it is the database of generation 1",
+        manifest: "",
+    }.items():
+        with monkeypatch.context() as patch:
+            make_unreadable(patch, file, how)
+            (found,) = damage(target)
+        assert found.startswith(f"{file}: cannot be read: {reason}")
+        assert end in found
+
+
+def replaced(path: Path, content: object) -> None:
+    """Replace a file by a JSON document."""
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (flip, "2.json: is damaged: "),
+        (Path.unlink, "2.json: the manifest of generation 2 is missing"),
+        (lambda path: replaced(path, ["an array"]), "2.json: is damaged: it is not a JSON document with a checksum"),
+        (lambda path: write_sealed(path, {"number": 2}), "2.json: is damaged: it is not a manifest"),
+    ],
+)
+def test_a_list_names_damaged_manifests_and_contains_the_others(
+    data: DataDirectory, target: Path, harm: Callable[[Path], None], expected: str
+) -> None:
+    for _ in range(3):
+        backup(data, target)
+    harm(target / "generations" / "2.json")
+    found = BACKUPS.generations(target)
+    assert [one.number for one in found.generations] == [1, 3]
+    (sentence,) = found.damage
+    assert expected in sentence
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (flip, "is damaged: "),
+        (Path.unlink, "is missing"),
+        (lambda path: replaced(path, []), "is damaged: it is not a JSON document"),
+        (lambda path: write_sealed(path, {"number": 2}), "is damaged: it is the file of something else"),
+    ],
+)
+def test_the_backups_of_a_damaged_target_can_be_restored_but_none_is_added(
+    data: DataDirectory, target: Path, tmp_path: Path, harm: Callable[[Path], None], expected: str
+) -> None:
+    backup(data, target)
+    head = target / "hopyard-backup.json"
+    harm(head)
+    before = files(target)
+    for found in (BACKUPS.generations(target), BACKUPS.verify(target, None, silent)):
+        assert [one.number for one in found.generations] == [1]
+        (sentence,) = found.damage
+        assert sentence.startswith(f"{head}: {expected}")
+        assert "can still be restored" in sentence
+    with pytest.raises(DataLoss, match=rf"{head}: {expected}.*make further backups in another folder"):
+        backup(data, target)
+    assert files(target) == before
+    assert rows(restore(target, tmp_path / "new"), "SELECT length FROM streams") == [(40,)]
+
+
 def test_verify_of_one_generation_reads_only_that_one(data: DataDirectory, target: Path) -> None:
     backup(data, target)
     data.add_blob(b"new")
@@ -500,6 +648,47 @@ def test_a_damaged_blob_is_not_restored(data: DataDirectory, target: Path, tmp_p
     restored = restore(target, tmp_path / "new", force=True)
     assert not blob_file(restored / STORE, BIG).exists()
     assert blob_file(restored / STORE, SMALL).exists()
+
+
+@unreadable
+def test_a_blob_that_cannot_be_read_is_left_out_only_if_the_user_wants_it(
+    data: DataDirectory, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: int, reason: str
+) -> None:
+    backup(data, target)
+    file = blob_file(target / "blobs", BIG)
+    make_unreadable(monkeypatch, file, how)
+    with pytest.raises(
+        DataLoss, match=f"1 of 2 blobs cannot be restored: {file}: cannot be read: {reason}. Nothing was"
+    ):
+        restore(target, tmp_path / "new")
+    made = BACKUPS.restore(target, tmp_path / "new", number=1, as_copy=False, new_tokens=False, force=True, note=silent)
+    assert made.missing == (f"{file}: cannot be read: {reason}",)
+    assert [path.name for path in (made.data / STORE).rglob("*/*")] == [hashlib.sha256(SMALL).hexdigest()]
+
+
+def test_a_generation_is_restored_that_a_killed_backup_did_not_add_to_the_head(
+    data: DataDirectory, target: Path, tmp_path: Path
+) -> None:
+    backup(data, target)
+    write_sealed(target / "hopyard-backup.json", {"cluster": data.cluster, "generations": []})
+    assert rows(restore(target, tmp_path / "new"), "SELECT length FROM streams") == [(40,)]
+
+
+def test_the_end_of_a_restore_keeps_the_folder_of_another_one(
+    data: DataDirectory, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup(data, target)
+    other, rename = tmp_path / ".new.restore", restoration._rename
+
+    def then_begin_another(made: Path, new: Path) -> None:
+        rename(made, new)
+        other.mkdir()
+        (other / "cluster.lock").touch()
+        (other / "appstat.sqlite").touch()
+
+    monkeypatch.setattr(restoration, "_rename", then_begin_another)
+    restore(target, tmp_path / "new")
+    assert sorted(path.name for path in other.iterdir()) == ["appstat.sqlite", "cluster.lock"]
 
 
 def test_a_damaged_database_is_not_restored(data: DataDirectory, target: Path, tmp_path: Path) -> None:

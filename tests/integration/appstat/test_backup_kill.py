@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
+import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.integration.appstat.backup_data import BACKUPS, DataDirectory, command, json_of, silent, start
+from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, command, json_of, silent, start
+from tests.small_disk import small_disk
 
 KILLS = 3
 BLOBS = 40
@@ -83,16 +88,17 @@ def test_the_commands_say_what_they_did(data: DataDirectory, tmp_path: Path) -> 
     assert f"copied {BLOBS} blobs" in out
     made = json_of("backup", "create", target, "--data", data.path, "--keep", "1")
     assert (made["generation"]["number"], made["copied_blobs"], made["deleted"]) == (2, 0, [1])
-    (listed,) = json_of("backup", "list", target)["generations"]
+    (listed,) = (whole := json_of("backup", "list", target))["generations"]
+    assert whole["damage"] == []
     assert (listed["number"], listed["blobs"], listed["cluster"]) == (2, BLOBS, data.cluster)
     assert "2" in command("backup", "list", target)[0]
     found = json_of("backup", "verify", target)
     assert (found["ok"], found["damage"], found["records"]) == (True, [], 200)
-    assert "all is as it was written" in command("backup", "verify", target)[0]
+    assert "no damage found" in command("backup", "verify", target)[0]
     next((target / "blobs").rglob("*/*")).unlink()
     out, error = command("backup", "verify", target, code=1)
     assert out.startswith("damage: ")
-    assert error.endswith("error: 1 damaged or missing\n")
+    assert error.endswith("error: damage was found in 1 place\n")
     _, error = command("restore", target, "--data", tmp_path / "new", code=1)
     assert "Nothing was restored" in error
     restored = json_of("restore", target, "--data", tmp_path / "new", "--force")
@@ -100,3 +106,36 @@ def test_the_commands_say_what_they_did(data: DataDirectory, tmp_path: Path) -> 
     _, error = command("restore", target, "--data", tmp_path / "new", code=1)
     assert "is not empty" in error
     assert json.loads((target / "hopyard-backup.json").read_text())["cluster"] == data.cluster
+    (target / "generations" / "2.json").write_text("[]")
+    command("backup", "create", target, "--data", data.path)
+    out, error = command("backup", "list", target, code=1)
+    assert "3" in out
+    assert error.startswith(f"damage: {target / 'generations' / '2.json'}: is damaged")
+    whole = json_of("backup", "list", target, code=1)
+    assert ([one["number"] for one in whole["generations"]], len(whole["damage"])) == ([3], 1)
+
+
+@pytest.mark.parametrize("what", ["blobs", "database"])
+def test_a_full_disk_leaves_the_earlier_backups(data: DataDirectory, tmp_path: Path, what: str) -> None:
+    with small_disk(tmp_path / "disk", megabytes=32):
+        target, filler = tmp_path / "disk" / "backups", tmp_path / "disk" / "filler"
+        command("backup", "create", target, "--data", data.path)
+        if what == "blobs":
+            for number in range(BLOBS, 2 * BLOBS):
+                data.add_blob(random.Random(number).randbytes(200_000))
+        else:
+            with closing(sqlite3.connect(data.path / DATABASE)) as database, database:
+                database.execute("UPDATE epochs SET holder = hex(zeroblob(2000000))")
+        filler.write_bytes(bytes(shutil.disk_usage(target).free - 2_000_000))
+        _, error = command("backup", "create", target, "--data", data.path, code=1)
+        last = error.splitlines()[-1]
+        assert re.match(rf"error: {target}/incoming.*: no space left on its disk; no backup was made", last)
+        assert [one.number for one in BACKUPS.generations(target).generations] == [1]
+        assert BACKUPS.verify(target, None, silent).damage == ()
+        assert list((target / "incoming").iterdir()) == []
+        command("restore", target, "--data", tmp_path / "restored")
+        filler.unlink()
+        made = json_of("backup", "create", target, "--data", data.path)
+        assert made["generation"]["number"] == 2
+        assert made["copied_blobs"] < BLOBS  # The failed one has copied the others.
+        assert BACKUPS.verify(target, None, silent).damage == ()

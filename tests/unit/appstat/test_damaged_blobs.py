@@ -19,6 +19,7 @@ from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrations.migrate import migrate
+from tests.timing import HANG_SECONDS
 
 DATA = b"weights" * 1000
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -224,7 +225,8 @@ async def test_a_slow_write_of_one_blob_does_not_delay_others(rig: Rig, monkeypa
     writing = asyncio.create_task(rig.store.put(SLOW, slow()))
     await begun.wait()
     await rig.store.delete(SHA)
-    assert await asyncio.wait_for(rig.store.put(SHA, chunks()), 60) == len(DATA)
+    async with asyncio.timeout(HANG_SECONDS):
+        assert await rig.store.put(SHA, chunks()) == len(DATA)
     go.set()
     assert await writing == 4
 

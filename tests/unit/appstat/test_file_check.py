@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hopyard.errors import Conflict, DataLoss
 from hopyard_appstat.database.file_check import check_files, has_log
-from hopyard_appstat.database.read_only import check_pages, read_only_engine
+from hopyard_appstat.database.read_only import check_pages, read_only_connection, read_only_engine
 
 PAGE = 4096
 
@@ -84,6 +85,35 @@ def test_a_database_whose_fold_was_interrupted_passes(tmp_path: Path) -> None:
     assert whole.stat().st_size > before
     check_files(file)
     assert rows(file) == 500
+
+
+def test_a_log_that_its_process_deletes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.sqlite"
+    make(file)
+    log = Path(f"{file}-wal")
+    log.touch()
+    open_ = Path.open
+
+    def close_first(path: Path, *given: Any, **named: Any) -> Any:
+        if path == log:
+            log.unlink()
+        return open_(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", close_first)
+    check_files(file)
+    assert not log.exists()
+
+
+def test_the_log_of_a_linked_database_is_beside_the_file(tmp_path: Path) -> None:
+    file, link = killed(tmp_path), tmp_path / "link"
+    link.symlink_to(file)
+    check_files(link)
+    assert has_log(link)
+    with closing(read_only_connection(link)) as database:
+        assert database.execute("SELECT count(*) FROM t").fetchone() == (500,)
+    Path(f"{file}-wal").unlink()
+    with pytest.raises(DataLoss, match=rf"{file}-wal: the write-ahead log .* is missing.*remove {file}-shm"):
+        check_files(link)
 
 
 @pytest.mark.parametrize("log", [False, True])

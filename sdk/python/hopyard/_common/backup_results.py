@@ -33,6 +33,19 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """The generations of a target.
+
+    Attributes:
+        generations: Those whose manifests can be read, oldest first.
+        damage: One sentence for each manifest that is missing or damaged, and for a damaged head file.
+    """
+
+    generations: tuple[Generation, ...]
+    damage: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BackupResult:
     """The result of a backup.
 
@@ -40,7 +53,8 @@ class BackupResult:
         generation: The new generation.
         copied_blobs: Number of blobs that were copied; the target had the others.
         copied_bytes: Number of bytes that were copied: blobs and database.
-        lost: What the cluster has lost: the store did not have these blobs undamaged; one sentence for each.
+        lost: One sentence for each blob that the database lists and the backup lacks, because the store had lost it, or it is damaged
+            or cannot be read.
         deleted: Numbers of the older generations that were deleted.
         freed_bytes: Size of the files that were deleted, in bytes.
         on_nodes_only: Number of jobs of unfinished experiments whose newest snapshot only nodes have, so that it is not in the backup.
@@ -61,7 +75,7 @@ class Verification:
 
     Attributes:
         generations: The generations whose manifests could be read, oldest first.
-        damage: Each damage in one sentence; empty: everything is as it was written.
+        damage: Each damage in one sentence; empty: none was found.
         notes: What could not be checked, or was lost before the backup.
         records: Number of journal records whose checksums were compared.
         read_bytes: Number of bytes that were read.
@@ -111,12 +125,11 @@ class Backups(Protocol):
             Exhausted: The disk is full. No generation is added.
         """
 
-    def generations(self, target: Path) -> tuple[Generation, ...]:
-        """Return the generations in the folder `target`, oldest first.
+    def generations(self, target: Path) -> Listing:
+        """Return the generations in the folder `target`, and what is damaged.
 
         Raises:
-            NotFound: There is no backup.
-            DataLoss: A manifest is damaged.
+            NotFound: The folder is not one of backups.
         """
 
     def verify(self, target: Path, number: int | None, note: Callable[[str], None]) -> Verification:
@@ -150,7 +163,7 @@ class Backups(Protocol):
             number: The number of the generation; None: the newest.
             as_copy: Whether the directory gets a new cluster id and new tokens, for a second cluster beside the first.
             new_tokens: Whether the directory gets new tokens.
-            force: Whether to leave out blobs that are missing or damaged in the target. Otherwise they are an error.
+            force: Whether to leave out blobs that are missing, damaged or unreadable in the target. Otherwise they are an error.
             note: Called with messages about the progress.
 
         Raises:

@@ -23,7 +23,7 @@ from hopyard._common.backup_results import BackupResult
 from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, HopyardError, InvalidInput, NotFound, Unavailable
-from hopyard_appstat.backup.files import blob_path, copy, hash_of, open_plain, opened, plain_size, sync
+from hopyard_appstat.backup.files import blob_path, content_of, copy, hash_of, open_plain, opened, plain_size, sync
 from hopyard_appstat.backup.local_snapshots import ENDED_STATES, on_nodes_only
 from hopyard_appstat.backup.manifest import BackupManifest
 from hopyard_appstat.backup.target import Target
@@ -53,14 +53,12 @@ class _Copied:
     Attributes:
         blobs: Number of blobs.
         size: Number of bytes.
-        damaged: Blobs whose bytes in the store do not match their hash, with the reason.
-        folders: Folders with new files, which are flushed to the disk before the manifest is written.
+        damaged: Blobs that cannot be read from the store, or whose bytes do not match their hash, with the reason.
     """
 
     blobs: int = 0
     size: int = 0
     damaged: dict[str, str] = field(default_factory=dict)
-    folders: set[Path] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +89,20 @@ def create(data: Path, folder: Path, keep: int | None, note: Callable[[str], Non
         with _consistent_state(source, store, target, copied, note) as state:
             for sha256, descriptor in state.held.items():
                 with os.fdopen(os.dup(descriptor), "rb") as blob:
-                    _copy_blob(blob, sha256, target, copied)
+                    _copy_blob(blob, sha256, store, target, copied)
             note("copying the database")
             database, size, new = _copy_database(source, target)
             on_nodes = on_nodes_only(_unfinished_jobs(source))
             epoch = int(source.execute("SELECT coalesce(max(epoch), 0) FROM epochs").fetchone()[0])
         copied.size += size if new else 0
-        for changed in (*sorted(copied.folders), target.path / "blobs", target.path / "databases"):
-            sync(changed)
         lost = dict.fromkeys(sorted(state.missing), "it was not in the store") | {
             sha256: reason for sha256, reason in copied.damaged.items() if sha256 in state.blobs
         }
+        saved = {sha256: bytes_ for sha256, bytes_ in state.blobs.items() if sha256 not in lost}
+        # Also those that a killed backup has copied.
+        folders = {target.blob_path(sha256).parent for sha256 in saved}
+        for changed in (*sorted(folders), target.path / "blobs", target.path / "databases"):
+            sync(changed)
         manifest = BackupManifest(
             number=target.next_number(),
             taken_at=state.at,
@@ -111,7 +112,7 @@ def create(data: Path, folder: Path, keep: int | None, note: Callable[[str], Non
             revision=NEWEST,
             database_sha256=database,
             database_bytes=size,
-            blobs={sha256: bytes_ for sha256, bytes_ in state.blobs.items() if sha256 not in lost},
+            blobs=saved,
             lost=lost,
             secrets=_secrets(data / SECRETS),
         )
@@ -170,7 +171,7 @@ def _hold(
             held[sha256] = open_plain(blob_path(store, sha256))
         except FileNotFoundError:
             gone.add(sha256)
-        except (DataLoss, OSError) as error:
+        except DataLoss as error:
             copied.damaged[sha256] = _reason(error)
     return gone, True
 
@@ -189,18 +190,22 @@ def _copy_listed(
     for sha256 in wanted:
         try:
             with opened(blob_path(store, sha256)) as blob:
-                _copy_blob(blob, sha256, target, copied)
+                _copy_blob(blob, sha256, store, target, copied)
         except FileNotFoundError:
             continue
         except DataLoss as error:
             copied.damaged[sha256] = _reason(error)
 
 
-def _copy_blob(blob: BinaryIO, sha256: str, target: Target, copied: _Copied) -> None:
-    """Copy a blob into the target, unless its bytes do not match its hash. OSError: the target cannot be written."""
+def _copy_blob(blob: BinaryIO, sha256: str, store: Path, target: Target, copied: _Copied) -> None:
+    """Copy a blob into the target, if it can be read and its bytes match its hash. OSError: the target cannot be written."""
     path = target.blob_path(sha256)
     incoming = target.incoming_path(f"{sha256}.{uuid.uuid4().hex}")
-    found, size = copy(blob, incoming)
+    try:
+        found, size = copy(blob, blob_path(store, sha256), incoming)
+    except DataLoss as error:
+        copied.damaged[sha256] = _reason(error)
+        return
     if found != sha256:
         incoming.unlink()
         copied.damaged[sha256] = "it was damaged in the store: its bytes have another hash"
@@ -209,7 +214,6 @@ def _copy_blob(blob: BinaryIO, sha256: str, target: Target, copied: _Copied) -> 
     os.replace(incoming, path)
     copied.blobs += 1
     copied.size += size
-    copied.folders.add(path.parent)
 
 
 def _copy_database(source: sqlite3.Connection, target: Target) -> tuple[str, int, bool]:
@@ -342,8 +346,7 @@ def _secrets(folder: Path) -> dict[str, str]:
         size = plain_size(path)
         if path.name.startswith(".") or size is None or size > _SECRET_BYTES:
             continue
-        with opened(path) as file:
-            found[path.name] = file.read().decode("utf-8", "surrogateescape")
+        found[path.name] = content_of(path).decode("utf-8", "surrogateescape")
     return found
 
 
@@ -354,8 +357,8 @@ def _error_of(error: sqlite3.Error, place: Path) -> HopyardError:
         return DataLoss(f"{place}: cannot be read as a database ({error}); no backup was made; restore an earlier one")
     if "full" in str(error):
         return Exhausted(f"{place}: no space left on its disk; no backup was made, and the earlier ones are unchanged")
-    return Unavailable(f"{place}: the database cannot be read just now: {error}; try again")
+    return Unavailable(f"{place}: the database cannot be read ({error}); no backup was made; try again")
 
 
 def _reason(error: Exception) -> str:
-    return f"it could not be read: {error}"
+    return f"it cannot be copied ({error})"

@@ -1,7 +1,12 @@
-"""Copies and reads of whole files with their SHA-256. Links and other things that are not plain files are refused."""
+"""Copies and reads of whole files with their SHA-256. Links and other things that are not plain files are refused.
+
+A file that cannot be read, for example because its disk is defective, raises `DataLoss` with its path. An `OSError` therefore concerns
+a file that is written, or this process.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -16,6 +21,9 @@ from hopyard.errors import DataLoss
 
 CHUNK_BYTES: Final = 1024 * 1024
 
+_OF_PROCESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+"""Errors of reads that say nothing about the file."""
+
 
 def blob_path(folder: Path, sha256: str) -> Path:
     """Return the path of a blob in the folder of a store, or in the folder `blobs` of a target."""
@@ -28,7 +36,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        DataLoss: There is a link or something else that is not a plain file.
+        DataLoss: There is a link or something else that is not a plain file, or the file cannot be opened.
     """
     descriptor = open_plain(path)
     with os.fdopen(descriptor, "rb") as file:
@@ -45,7 +53,7 @@ def open_plain(path: Path) -> int:
     except OSError as error:
         if path.is_symlink():
             raise DataLoss(f"{path}: found a link, needed a file") from error
-        raise
+        raise _unreadable(path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DataLoss(f"{path}: found something that is not a file")
@@ -61,23 +69,38 @@ def plain_size(path: Path) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a plain file. Errors as for `opened`."""
+def content_of(path: Path) -> bytes:
+    """Return the content of a plain file. Errors as for `opened`; DataLoss also if the file cannot be read to its end."""
     with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return _read(file, path)
 
 
-def copy(source: BinaryIO, path: Path) -> tuple[str, int]:
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a plain file. Errors as for `content_of`."""
+    digest = hashlib.sha256()
+    with opened(path) as file:
+        while chunk := _read(file, path, CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def copy(source: BinaryIO, name: Path, path: Path) -> tuple[str, int]:
     """Copy a file into a new private file, flush it to the disk, and return the SHA-256 and the size of the copied bytes.
 
+    Args:
+        source: The file to copy.
+        name: Its path, for messages.
+        path: Path of the new file. After an error, no part of it is left.
+
     Raises:
-        OSError: The file cannot be written, for example because the disk is full. No part of it is left.
+        DataLoss: The source cannot be read.
+        OSError: The new file cannot be written, for example because the disk is full. The error has its path.
     """
     digest, size = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as target:
-            while chunk := source.read(CHUNK_BYTES):
+            while chunk := _read(source, name, CHUNK_BYTES):
                 digest.update(chunk)
                 size += len(chunk)
                 view = memoryview(chunk)
@@ -90,6 +113,19 @@ def copy(source: BinaryIO, path: Path) -> tuple[str, int]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     return digest.hexdigest(), size
+
+
+def _read(file: BinaryIO, path: Path, size: int = -1) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> Exception:
+    if error.errno in _OF_PROCESS:
+        return OSError(error.errno, error.strerror, str(path))
+    return DataLoss(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def sync(path: Path) -> None:

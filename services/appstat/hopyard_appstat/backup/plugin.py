@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hopyard._common.backup_results import BackupResult, Generation, Restoration, Verification
+from hopyard._common.backup_results import BackupResult, Listing, Restoration, Verification
 from hopyard_appstat.backup.create import create
+from hopyard_appstat.backup.generations import expected_numbers, readable_manifests
 from hopyard_appstat.backup.restore import restore
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.backup.verify import verify
@@ -20,10 +21,12 @@ class AppStatBackups:
         """Add a backup of a data directory to a folder of backups."""
         return create(data, target, keep, note)
 
-    def generations(self, target: Path) -> tuple[Generation, ...]:
-        """Return the generations in a folder of backups, oldest first."""
+    def generations(self, target: Path) -> Listing:
+        """Return the generations in a folder of backups, oldest first, and what is damaged."""
         with Target.open(target) as opened:
-            return tuple(generation_of(opened.manifest(number)) for number in opened.numbers())
+            numbers, damage = expected_numbers(opened)
+            manifests, further = readable_manifests(opened, numbers, same_cluster=not damage)
+        return Listing(tuple(map(generation_of, manifests)), (*damage, *further))
 
     def verify(self, target: Path, number: int | None, note: Callable[[str], None]) -> Verification:
         """Read everything in a folder of backups, or what one generation needs, and compare all checksums."""

@@ -1,10 +1,10 @@
 """Makes a new data directory of a backup.
 
-All is written into a hidden folder beside the new data directory, which is renamed at the end. A process that is killed at any moment
-leaves no incomplete data directory; the next restore deletes the hidden folder.
+Everything is written into a hidden folder beside the new data directory, which is renamed at the end. A process that is killed at any
+moment leaves no incomplete data directory. The next restore deletes what it left in the hidden folder.
 
-The restored database begins a new history and an epoch beyond all earlier ones. A scheduler that ran on with the lost database can
-therefore not write to the restored one, and agents notice that what they know since the backup is not known here.
+The restored database gets a new history id and an epoch beyond all earlier ones. A scheduler that still runs with the lost database can
+therefore not write to the restored one. Agents compare the history id, and discard the runs that the restored database does not know.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -80,8 +80,8 @@ def _chosen(target: Target, number: int | None) -> BackupManifest:
     if not numbers:
         raise NotFound(f"{target.path}: has no generation; `hopyard backup create {target.path}` makes one")
     try:
-        newest = max(*numbers, *target.expected())
-    except DataLoss:
+        newest = max([*numbers, *target.expected()])
+    except (DataLoss, Conflict):
         newest = max(numbers)
     try:
         return target.manifest(newest)
@@ -115,27 +115,44 @@ def _temporary(data: Path) -> Iterator[Path]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            same = os.path.samestat(os.fstat(lock), os.stat(made / _LOCK))
-        except (BlockingIOError, FileNotFoundError):
-            same = False
-        if not same:  # Another restore has the lock, or had it and has renamed the folder.
+            mine = _locks(lock, made)
+        except BlockingIOError:
+            mine = False
+        if not mine:  # Another restore has the lock, or had it and has renamed the folder.
             raise Conflict(f"{data}: another restore makes this data directory now")
         try:
-            for left in made.iterdir():
-                if left.is_dir() and not left.is_symlink():
-                    shutil.rmtree(left)
-                elif left.name != _LOCK:
-                    left.unlink()
+            _clear(made)
             yield made
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise Exhausted(f"{data}: no space left on its disk; nothing was restored; make room there") from error
             raise
         finally:
-            if made.exists():
-                shutil.rmtree(made)
+            # Not if it was renamed: another restore may have made a new one.
+            if _locks(lock, made):
+                _clear(made)
+                (made / _LOCK).unlink()
+                with suppress(OSError):
+                    made.rmdir()  # Another restore may use it already.
     finally:
         os.close(lock)
+
+
+def _locks(lock: int, folder: Path) -> bool:
+    """Return whether a descriptor is that of the lock file in a folder."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK))
+    except FileNotFoundError:
+        return False
+
+
+def _clear(folder: Path) -> None:
+    """Delete everything in a folder but its lock file."""
+    for left in folder.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        elif left.name != _LOCK:
+            left.unlink()
 
 
 def _restore_database(target: Target, manifest: BackupManifest, made: Path) -> None:
@@ -143,9 +160,11 @@ def _restore_database(target: Target, manifest: BackupManifest, made: Path) -> N
     advice = "nothing was restored; restore another generation (`hopyard backup list`)"
     try:
         with opened(path) as file:
-            found, _ = copy(file, made / "appstat.sqlite")
+            found, _ = copy(file, path, made / "appstat.sqlite")
     except FileNotFoundError as error:
         raise DataLoss(f"{path}: the database of generation {manifest.number} is missing; {advice}") from error
+    except DataLoss as error:
+        raise DataLoss(f"{error}; it is the database of generation {manifest.number}; {advice}") from error
     if found != manifest.database_sha256:
         raise DataLoss(
             f"{path}: the database of generation {manifest.number} is damaged: its bytes have another hash; {advice}"
@@ -153,7 +172,7 @@ def _restore_database(target: Target, manifest: BackupManifest, made: Path) -> N
 
 
 def _restore_blobs(target: Target, manifest: BackupManifest, made: Path, *, force: bool) -> list[str]:
-    """Copy the blobs. Return sentences about those that are missing or damaged, if `force` is True; otherwise they are an error."""
+    """Copy the blobs. If some are missing, damaged or unreadable, return a sentence about each; without `force`, raise DataLoss."""
     wrong, folders = list[str](), set[Path]()
     (made / STORE).mkdir(mode=0o700)
     for sha256 in manifest.blobs:
@@ -163,7 +182,7 @@ def _restore_blobs(target: Target, manifest: BackupManifest, made: Path, *, forc
         source = target.blob_path(sha256)
         try:
             with opened(source) as blob:
-                found, _ = copy(blob, path)
+                found, _ = copy(blob, source, path)
         except FileNotFoundError:
             wrong.append(f"{source}: is missing")
             continue

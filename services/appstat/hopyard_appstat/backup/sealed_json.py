@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hopyard._common.private_files import write_private
 from hopyard.errors import Conflict, DataLoss
-from hopyard_appstat.backup.files import opened
+from hopyard_appstat.backup.files import content_of
 
 FORMAT: Final = 1
 """The version of the format of a target folder."""
@@ -28,15 +28,14 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: There is no such file.
-        DataLoss: The file was changed.
+        DataLoss: The file was changed, or cannot be read.
         Conflict: The file has another format version.
     """
-    with opened(path) as file:
-        raw = file.read()
+    raw = content_of(path)
     try:
         document: Any = json.loads(raw)
         seal = document.pop(_SEAL)
-    except (ValueError, AttributeError, KeyError, RecursionError) as error:
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise DataLoss(f"{path}: is damaged: it is not a JSON document with a checksum") from error
     if seal != _checksum(document):
         raise DataLoss(f"{path}: is damaged: its content does not match its checksum")

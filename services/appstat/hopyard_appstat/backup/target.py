@@ -24,6 +24,7 @@ from hopyard_appstat.backup.sealed_json import read_sealed, write_sealed
 
 HEAD: Final = "hopyard-backup.json"
 
+_USE: Final = "its backups can still be restored (`hopyard backup verify` and `list` say which); make further backups in another folder"
 _LOCK: Final = "lock"
 _FOLDERS: Final = ("generations", "databases", "blobs", "incoming")
 _MANIFEST: Final = re.compile(r"([1-9][0-9]{0,9})\.json")
@@ -55,9 +56,11 @@ class Target:
         Raises:
             InvalidInput: The folder contains something else, or other users could read or replace it.
             Conflict: It has backups of another cluster, or another process uses it.
-            DataLoss: One of its folders is a link.
+            DataLoss: One of its folders is a link, or its head file is missing or damaged.
             OSError: It cannot be written.
         """
+        if not (path / HEAD).exists() and (path / "generations").is_dir():
+            raise DataLoss(_missing(path))
         if path.is_dir() and not (path / HEAD).exists():
             _refuse_other_content(path)
         make_private_folder(path)
@@ -126,7 +129,7 @@ class Target:
 
         Raises:
             NotFound: There is no such generation. The message lists those that exist.
-            DataLoss: The manifest was changed.
+            DataLoss: The manifest was changed, or cannot be read.
             Conflict: The manifest has another format version.
         """
         path = self.manifest_path(number)
@@ -233,9 +236,13 @@ class Target:
         path = self.path / HEAD
         try:
             found = read_sealed(path)
+            return str(found["cluster"]), [int(number) for number in found["generations"]]
         except FileNotFoundError as error:
-            raise DataLoss(f"{path}: is missing") from error
-        return str(found["cluster"]), [int(number) for number in found["generations"]]
+            raise DataLoss(_missing(self.path)) from error
+        except DataLoss as error:
+            raise DataLoss(f"{error}; {_USE}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataLoss(f"{path}: is damaged: it is the file of something else; {_USE}") from error
 
     def _write_head(self, cluster: str, numbers: Iterable[int]) -> None:
         write_sealed(self.path / HEAD, {"cluster": cluster, "generations": list(numbers)})
@@ -247,6 +254,10 @@ class Target:
                 raise DataLoss(f"{folder}: found a link, needed a folder")
             if make:
                 make_private_folder(folder)
+
+
+def _missing(path: Path) -> str:
+    return f"{path / HEAD}: is missing; {_USE}"
 
 
 def _refuse_other_content(path: Path) -> None:

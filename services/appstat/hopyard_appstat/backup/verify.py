@@ -10,8 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from hopyard._common.backup_results import Verification
-from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound
+from hopyard.errors import DataLoss, HopyardError, NotFound
 from hopyard_appstat.backup.files import hash_of
+from hopyard_appstat.backup.generations import expected_numbers, readable_manifests
 from hopyard_appstat.backup.manifest import BackupManifest
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.backup.views import generation_of, lost_blob
@@ -65,31 +66,15 @@ def verify(folder: Path, number: int | None, note: Callable[[str], None]) -> Ver
 
 def _manifests(target: Target, number: int | None, found: _Findings) -> list[BackupManifest]:
     """Return the manifests that can be read. Those that are missing, damaged, or of another cluster are damage."""
-    try:
-        expected = target.expected()
-    except (DataLoss, Conflict) as error:
-        found.damage.append(str(error))
-        expected = []
+    wanted, damage = expected_numbers(target)
     if number is not None:
-        if number not in target.numbers() and number not in expected:
+        if number not in wanted:
             target.manifest(number)  # Raises NotFound.
-        wanted = [number]
-    else:
-        wanted = sorted({*expected, *target.numbers()})
-    manifests = []
-    for one in wanted:
-        try:
-            manifest = target.manifest(one)
-            manifests.append(manifest)
-            if expected:
-                target.check_cluster(manifest.cluster)
-        except NotFound:
-            path = target.manifest_path(one)
-            found.damage.append(f"{path}: the manifest of generation {one} is missing, so it cannot be restored")
-        except (DataLoss, Conflict) as error:
-            found.damage.append(str(error))
+        wanted = {number}
     if not wanted:
         raise NotFound(f"{target.path}: has no generation; `hopyard backup create {target.path}` makes one")
+    manifests, further = readable_manifests(target, wanted, same_cluster=not damage)
+    found.damage += damage + further
     return manifests
 
 
@@ -101,8 +86,8 @@ def _check_database(target: Target, sha256: str, manifest: BackupManifest, found
     except FileNotFoundError:
         found.damage.append(f"{where} is missing, so it cannot be restored")
         return
-    except (DataLoss, OSError) as error:
-        found.damage.append(f"{where} cannot be read: {error}")
+    except DataLoss as error:
+        found.damage.append(f"{error}; it is the database of generation {manifest.number}, which cannot be restored")
         return
     found.size += path.stat().st_size
     if actual != sha256:
@@ -172,8 +157,8 @@ def _check_blob(target: Target, sha256: str, needed_by: list[int], found: _Findi
     except FileNotFoundError:
         found.damage.append(f"{path}: is missing, {who}; {_REPLACE}")
         return
-    except (DataLoss, OSError) as error:
-        found.damage.append(f"{path}: cannot be read ({error}), {who}; delete it, and {_REPLACE}")
+    except DataLoss as error:
+        found.damage.append(f"{error}; {who}; delete it, and {_REPLACE}")
         return
     found.size += path.stat().st_size
     if actual != sha256:

@@ -110,7 +110,7 @@ class BlobStore:
         self._verified: OrderedDict[str, Stamp] = OrderedDict()
         """The stamps of blobs whose bytes were found to have their hash, the least recently verified first."""
         self._verifying: dict[tuple[str, Stamp], asyncio.Task[int | None]] = {}
-        """The verifications in progress. Calls share them, so that a call that is cancelled and repeated does not read from the start."""
+        """The verifications in progress. Calls share them: a call that is cancelled and repeated does not read from the start."""
         self._replacing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By hash: held while a blob appears, and while a damaged one is deleted, so that no new copy is deleted in its place."""
 

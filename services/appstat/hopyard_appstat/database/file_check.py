@@ -34,10 +34,10 @@ REMEDY: Final = (
 def check_files(file: Path) -> None:
     """Raise an error if the file of a database, or its write-ahead log, is damaged. A missing or empty database is no error here.
 
-    It reads the headers only, in less than a millisecond, and waits for no lock. It changes nothing.
+    It reads the header of the database, and the header of each page in the log, but no pages. It waits for no lock and changes nothing.
 
     Args:
-        file: The file of the database.
+        file: The file of the database, or a link to it. The log is beside the file, not beside the link.
 
     Raises:
         DataLoss: The file is a folder or a device, is too short, or does not begin as a database does; or its write-ahead log was
@@ -49,9 +49,11 @@ def check_files(file: Path) -> None:
         try:
             _check(file)
             return
+        except FileNotFoundError:
+            continue  # Another process has just closed the database, and SQLite has deleted the log.
         except DataLoss:
             # Another process may write: only the same finding in the same files counts.
-            found = [_times(file), _times(_wal(file))]
+            found = [_times(file), _times(log_of(file))]
             if found == before:
                 raise
             before = found
@@ -78,8 +80,13 @@ def check_data(data: Path, *, adopt: bool = False) -> None:
 
 def has_log(file: Path) -> bool:
     """Return whether a database has a write-ahead log with contents: its last process did not close it, or one has opened it now."""
-    found = _times(_wal(file))
+    found = _times(log_of(file))
     return found is not None and found[0] > 0
+
+
+def log_of(file: Path) -> Path:
+    """Return the path of the write-ahead log of a database. SQLite follows links: it is beside the file to which a link leads."""
+    return _beside(file, "-wal")
 
 
 def _check(file: Path) -> None:
@@ -124,15 +131,15 @@ def _logged_pages(file: Path, page: int) -> set[int]:
     Raises:
         DataLoss: The log was removed, or is not one of a database with such pages.
     """
-    log = _wal(file)
+    log, shared = log_of(file), _beside(file, "-shm")
     if not log.exists():
-        if Path(f"{file}-shm").exists():
+        if shared.exists():
             raise DataLoss(
                 f"{log}: the write-ahead log of the database is missing, and with it the last transactions; put it back, or {REMEDY}; "
-                f"to accept the loss, remove {file}-shm"
+                f"to accept the loss, remove {shared}"
             )
         return set()
-    if not log.is_file():
+    if not stat.S_ISREG(log.stat().st_mode):
         raise DataLoss(f"{log}: found something else than the write-ahead log of the database; remove it and {REMEDY}")
     with log.open("rb") as opened:
         header = opened.read(_WAL_HEADER.size)
@@ -165,8 +172,8 @@ def _page_size(header: bytes) -> int:
     return 65536 if size == 1 else size
 
 
-def _wal(file: Path) -> Path:
-    return Path(f"{file}-wal")
+def _beside(file: Path, ending: str) -> Path:
+    return Path(f"{file.resolve()}{ending}")
 
 
 def _times(file: Path) -> tuple[int, int] | None:

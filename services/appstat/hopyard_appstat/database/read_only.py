@@ -15,7 +15,7 @@ from hopyard._common import formatting
 from hopyard.errors import Conflict, DataLoss
 from hopyard_appstat.blobs.cluster_id import STORE, check_file
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
-from hopyard_appstat.database.file_check import DATABASE, REMEDY, check_files
+from hopyard_appstat.database.file_check import DATABASE, REMEDY, check_files, log_of
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.database.writer import cause_of
 from hopyard_appstat.migrations.migrate import NEWEST, revision
@@ -44,14 +44,14 @@ def read_only_connection(file: Path, *, immutable: bool = False) -> sqlite3.Conn
     """Open a SQLite database read-only: the connection neither creates, changes nor migrates it. It begins no transaction by itself.
 
     Other processes may write at the same time: each transaction reads one committed state (WAL mode). SQLite may create the files
-    `-wal` and `-shm` beside the database, as for every reader. In a folder that this process cannot write to, and without a WAL, it
-    reads the file alone.
+    `-wal` and `-shm` beside the database, as for every reader. If this process cannot write to the folder of the database, and there is
+    no WAL, it reads only the file of the database.
 
     Args:
         file: The file of the database.
         immutable: Whether no process writes to it, and it has no WAL, such as a copy in a backup. No file is then created beside it.
     """
-    alone = immutable or (not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists())
+    alone = immutable or (not os.access(file.resolve().parent, os.W_OK) and not log_of(file).exists())
     uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None)
 

@@ -149,6 +149,6 @@ class StoreReader:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, read)
         except OperationalError as error:
-            raise Unavailable(f"the database cannot be read just now: {error.orig}") from error
+            raise Unavailable(f"the database cannot be read ({error.orig}); try again") from error
         except DatabaseError as error:
             raise damage_of(error, "the database") or error from error

@@ -174,7 +174,11 @@ def cause_of(error: DBAPIError, database: URL | Path) -> HopyardError:
         )
     if file is not None and code == sqlite3.SQLITE_READONLY:
         return Unavailable(f"{name}: the database cannot be written ({text}); make {file} and its folder writable")
-    return Unavailable(f"{name}: the database cannot be written just now: {text}")
+    if file is not None:
+        return Unavailable(
+            f"{name}: the database cannot be read or written ({text}); check its disk and the modes of its files"
+        )
+    return Unavailable(f"{name}: the database cannot be read or written ({text}); check that its server runs")
 
 
 def _refusal_of(error: Exception) -> InvalidInput | None:
@@ -193,6 +197,6 @@ def _file_of(url: URL) -> Path | None:
 
 def _is_full(file: Path) -> bool:
     try:
-        return shutil.disk_usage(file.parent).free < _FULL_BYTES
+        return shutil.disk_usage(file.resolve().parent).free < _FULL_BYTES
     except OSError:
         return False

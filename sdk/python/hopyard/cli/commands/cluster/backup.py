@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _HELP = """Save the data of a cluster while it runs.
 
-A backup has the database (experiments, journal, results), the snapshots and code in the store, and the tokens. It has no
-agents' folders: a snapshot that only a node has is not in it. Run it on the computer of the data directory, as its owner.
-`hopyard restore` makes a new data directory of a backup.
+A backup contains the database (experiments, journal, results), the snapshots and code in the store, and the tokens. It does not
+contain the folders of agents, and so no snapshot that only a node has. Run it on the computer of the data directory, as its
+owner. `hopyard restore` makes a new data directory from a backup.
 
 **Examples:** `hopyard backup create /mnt/backups --keep 14`, `hopyard backup verify /mnt/backups`
 """
@@ -54,21 +54,21 @@ def create(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Add a backup of a data directory to TARGET, while its cluster runs or not.
+    """Add a backup of a data directory to TARGET. Its cluster may run.
 
-    The database is copied whole. Of snapshots and code, only those are copied that TARGET does not have yet. Running
-    experiments are not disturbed. If the command is killed, TARGET has all earlier backups, and the next one continues.
-    Exit code 1 also if the cluster itself has lost a snapshot: the backup is made without it.
+    The whole database is copied, and the snapshots and code that TARGET does not contain yet. Running experiments continue.
+    If the command is killed, or the disk is full, all earlier backups remain usable, and the next command uses what was copied.
+    If the cluster has lost a snapshot or cannot read it, the backup is made without it, and the exit code is 1.
 
     **Examples:** `hopyard backup create /mnt/backups`, `hopyard backup create /mnt/backups --data DIR --keep 14`
     """
     from hopyard._common import formatting
     from hopyard.cli.errors import EXIT_FAILED
-    from hopyard.cli.output import emit, emit_json, say
+    from hopyard.cli.output import emit, emit_json, plain, say
 
     made = _backups().create(_data(data), target, keep, _note(json))
     if json:
-        emit_json({"target": str(target), **_plain(made)})
+        emit_json({"target": str(target), **plain(made)})
     else:
         one = made.generation
         emit(
@@ -78,8 +78,8 @@ def create(
         )
         if made.on_nodes_only:
             emit(
-                f"the newest snapshot of {formatting.count(made.on_nodes_only, 'job')} is only on nodes: after a restore without them, "
-                "these jobs continue from older ones"
+                f"the newest snapshot of {formatting.count(made.on_nodes_only, 'job')} is only on nodes: if these nodes are lost, too, "
+                "the jobs continue from older snapshots after a restore"
             )
         if made.deleted:
             gone = ", ".join(map(str, made.deleted))
@@ -87,22 +87,28 @@ def create(
     if made.lost:
         for sentence in made.lost:
             say(f"warning: {sentence}")
-        say("error: the cluster has lost data that the database lists; no earlier backup was deleted")
+        say("error: the backup lacks snapshots or code that the database lists; no earlier backup was deleted")
         raise typer.Exit(EXIT_FAILED)
 
 
 def list_(target: Target, json: Json = False) -> None:
-    """List the backups in TARGET, oldest first.
+    """List the backups in TARGET, oldest first. Exit code 1 if the description of one is missing or damaged.
 
     **Example:** `hopyard backup list /mnt/backups`
     """
-    from hopyard.cli.output import emit_json
+    from hopyard.cli.errors import EXIT_FAILED
+    from hopyard.cli.output import emit_json, plain, say
 
     found = _backups().generations(target)
     if json:
-        emit_json({"target": str(target), "generations": list(found)})
+        emit_json({"target": str(target), **plain(found)})
     else:
-        _show(found)
+        _show(found.generations)
+    if found.damage:
+        for sentence in found.damage:
+            say(f"damage: {sentence}")
+        say("error: not all backups can be listed")
+        raise typer.Exit(EXIT_FAILED)
 
 
 def verify(
@@ -118,30 +124,30 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Read everything in TARGET and compare all checksums.
+    """Read everything in TARGET, compare all checksums, and name each damage.
 
-    It reads the manifests, the databases with each journal record, and the snapshots and code. It names each damage. Exit code 1
-    if there is any. It changes nothing.
+    It reads the manifests, all pages and journal records of the databases, and all snapshots and code. The exit code is 1 if
+    something is damaged or missing. It changes nothing.
 
     **Examples:** `hopyard backup verify /mnt/backups`, `hopyard backup verify /mnt/backups --generation 7`
     """
     from hopyard._common import formatting
     from hopyard.cli.errors import EXIT_FAILED
-    from hopyard.cli.output import emit, emit_json, say
+    from hopyard.cli.output import emit, emit_json, plain, say
 
     found = _backups().verify(target, generation, _note(json))
     if json:
-        emit_json({"ok": not found.damage, "target": str(target), **_plain(found)})
+        emit_json({"ok": not found.damage, "target": str(target), **plain(found)})
     else:
         for sentence in found.damage:
             emit(f"damage: {sentence}")
         for sentence in found.notes:
             emit(f"note: {sentence}")
         read = f"{formatting.size(found.read_bytes)} and {formatting.count(found.records, 'journal record')} read"
-        intact = "" if found.damage else "; all is as it was written"
+        intact = "" if found.damage else "; no damage found"
         emit(f"{formatting.count(len(found.generations), 'backup')}, {read}{intact}")
     if found.damage:
-        say(f"error: {len(found.damage)} damaged or missing")
+        say(f"error: damage was found in {formatting.count(len(found.damage), 'place')}")
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -160,7 +166,7 @@ def restore(
         bool,
         typer.Option(
             "--copy",
-            help="Make a second cluster beside the first, with another id and other tokens, which its agents do not join.",
+            help="Make a second cluster, with another id and other tokens. The agents of the first cluster cannot join it.",
         ),
     ] = False,
     new_tokens: Annotated[
@@ -168,25 +174,27 @@ def restore(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Leave out snapshots and code that are missing or damaged in the backup."),
+        typer.Option(
+            "--force", help="Leave out snapshots and code that are missing, damaged or unreadable in the backup."
+        ),
     ] = False,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a new data directory of a backup.
+    """Make a new data directory from a backup.
 
     TARGET is the folder of backups. Start the restored cluster with `hopyard up` or `hopyard resume`.
 
-    DIR must be missing or empty: stop the old cluster and move its directory away first. All is verified while it is copied, and
-    DIR appears when it is complete. Agents that ran on since the backup connect to the restored cluster again: their runs since
-    then are discarded, with a message, and jobs continue from the state of the backup.
+    DIR must be missing or empty: stop the old cluster, and move its directory away first. All bytes are verified while they are
+    copied, and DIR appears when it is complete. Agents that still run connect to the restored cluster. Their runs that the
+    backup does not know are discarded, with a message, and the jobs continue from the state of the backup.
 
     **Examples:** `hopyard restore /mnt/backups`, `hopyard restore /mnt/backups --generation 7 --data test --copy`
     """
     from shlex import quote
 
     from hopyard._common import formatting
-    from hopyard.cli.output import emit, emit_json, say
+    from hopyard.cli.output import emit, emit_json, plain, say
 
     folder = _data(data)
     made = _backups().restore(
@@ -201,13 +209,13 @@ def restore(
     for sentence in made.missing:
         say(f"warning: {sentence}")
     if json:
-        emit_json({"target": str(target), **_plain(made)})
+        emit_json({"target": str(target), **plain(made)})
         return
     when = formatting.moment(made.generation.taken_at, "%Y-%m-%d %H:%M:%S")
     option = "" if data is None else f" --data {quote(str(data))}"
     emit(f"backup {made.generation.number} of {when} is restored in {made.data}")
     emit(
-        f"`hopyard experiments{option}` shows what it has; `hopyard up{option}` or `hopyard resume{option}` continues it"
+        f"`hopyard experiments{option}` lists its experiments; `hopyard up{option}` or `hopyard resume{option}` continues them"
     )
 
 
@@ -245,10 +253,3 @@ def _note(json: bool) -> Any:
     from hopyard.cli.output import say
 
     return (lambda text: None) if json else say
-
-
-def _plain(result: Any) -> dict[str, Any]:
-    """Return the fields of a result as the values of a JSON document."""
-    from dataclasses import asdict
-
-    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result).items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import Message
 
@@ -16,6 +18,8 @@ from hopyard_appstat.rows import Row, message_of, row_of, statistic_of, statisti
 
 if TYPE_CHECKING:
     from hopyard_appstat.database.queries import StreamProjections
+
+_TRIAL: Final = itemgetter("experiment", "job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +184,11 @@ def projections_of(found: StreamProjections) -> Iterator[appstat_pb2.Projection 
         yield _read(row, "statistic", lambda one: {"statistic": statistic_of(one)})
     for row in found.scaling:
         yield _read(row, "scaling", lambda one: {"scaling": message_of(appstat_pb2.Scaling, one)})
-    trials: dict[tuple[str, str], tuple[list[Row], list[Row]]] = {}
-    for row in found.stretches:
-        trials.setdefault((row["experiment"], row["job"]), ([], []))[0].append(row)
-    for row in found.snapshots:
-        trials.setdefault((row["experiment"], row["job"]), ([], []))[1].append(row)
-    for (experiment, job), parts in trials.items():
+    for (experiment, job), path in itertools.groupby(found.stretches, _TRIAL):
+        parts = list(path), list(found.snapshots_of(experiment, job))
         yield _read({"experiment": experiment, "job": job, "parts": parts}, "plan_trial", _trial)
+    for (experiment, job), snapshots in itertools.groupby(found.other_snapshots, _TRIAL):
+        yield _read({"experiment": experiment, "job": job, "parts": ([], list(snapshots))}, "plan_trial", _trial)
 
 
 def _trial(row: Row) -> dict[str, Message]:

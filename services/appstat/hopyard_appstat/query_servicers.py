@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
 from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
+from hopyard_appstat.database.queries import StreamProjections
 from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import projections_of
 from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of, stored_message
+from hopyard_appstat.spool import AnswerSpool
 
 M = TypeVar("M", bound=Message)
 
@@ -30,10 +34,12 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
 
     Args:
         reader: The database.
+        scratch: Folder for temporary files that buffer long answers; None: that of the system.
     """
 
-    def __init__(self, reader: StoreReader) -> None:
+    def __init__(self, reader: StoreReader, scratch: Path | None = None) -> None:
         self._reader = reader
+        self._scratch = scratch
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
         """Send the records of one stream, from a position to the last record at the time of the call, and end.
@@ -47,17 +53,24 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         self, request: pb.ReadProjectionsRequest, context: Any
     ) -> AsyncIterator[pb.ReadProjectionsResponse]:
         """Send the rows that follow from the journal of one stream, and the length of the stream in each message."""
-        found = await self._reader.read_projections(
-            request.stream, tuple(request.experiments), tuple(request.trainings)
+
+        def save(found: StreamProjections) -> AnswerSpool:
+            spool = AnswerSpool(self._scratch)
+            spool.add(pb.ReadProjectionsResponse(length=found.length))
+            rows = projections_of(found)
+            while part := list(itertools.islice(rows, _PART)):
+                projections = [one for one in part if isinstance(one, pb.Projection)]
+                damaged = [one for one in part if isinstance(one, pb.DamagedRow)]
+                spool.add(pb.ReadProjectionsResponse(length=found.length, projections=projections, damaged=damaged))
+            return spool
+
+        spool = await self._reader.read_projections(
+            request.stream, tuple(request.experiments), tuple(request.trainings), save
         )
-        yield pb.ReadProjectionsResponse(length=found.length)
-        rows = projections_of(found)
-        while part := await asyncio.to_thread(lambda: list(itertools.islice(rows, _PART))):
-            yield pb.ReadProjectionsResponse(
-                length=found.length,
-                projections=[one for one in part if isinstance(one, pb.Projection)],
-                damaged=[one for one in part if isinstance(one, pb.DamagedRow)],
-            )
+        with closing(spool):
+            saved = spool.messages()
+            while (message := await asyncio.to_thread(next, saved, None)) is not None:
+                yield message
 
     async def ListStreams(self, request: pb.ListStreamsRequest, context: Any) -> pb.ListStreamsResponse:
         """Return a page of the streams."""

@@ -40,11 +40,11 @@ class AppStatServicer(AppStatQueries):
     Args:
         store: The database.
         blobs: The blob store with the index of blobs.
-        scratch: Folder for a temporary file that buffers the messages of an import of a journal.
+        scratch: Folder for temporary files that buffer the messages of long requests and answers.
     """
 
     def __init__(self, store: Store, blobs: OwnedBlobs, scratch: Path) -> None:
-        super().__init__(store)
+        super().__init__(store, scratch)
         self._store = store
         self._blobs = blobs
         self._scratch = scratch

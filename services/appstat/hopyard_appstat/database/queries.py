@@ -5,7 +5,7 @@ Functions named `..._page` return one page of a list; see `hopyard_appstat.pagin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from hopyard_appstat.pagination import Page, PageRequest, cut
 from hopyard_appstat.rows import Row
 
 _READ_BYTES = 1024 * 1024
+_READ_ROWS = 500
 
 
 def cluster_of(connection: Connection) -> str:
@@ -96,23 +97,27 @@ def journal_part(connection: Connection, stream: str, first: int, last: int) -> 
 class StreamProjections:
     """The rows that follow from the journal of a stream, from one state of the database.
 
+    The rows are read while they are iterated, once and within the transaction, so that only some of them are in memory.
+
     Attributes:
         length: Number of records of the stream.
         experiments: Rows of experiments.
         jobs: Rows of jobs.
         statistics: Rows of statistics.
         scaling: Rows of scaling profiles.
-        stretches: The segments of trials in the search plan, each with the columns of its node; these are null without a node.
-        snapshots: Rows of snapshots in the search plan.
+        stretches: The segments of trials in the search plan, by trial, each with the columns of its node, null without a node.
+        snapshots_of: Returns the rows of the snapshots of one trial in the search plan: of an experiment and a job.
+        other_snapshots: Rows of snapshots of trials without segments, by trial.
     """
 
     length: int
-    experiments: Sequence[Row]
-    jobs: Sequence[Row]
-    statistics: Sequence[Row]
-    scaling: Sequence[Row]
-    stretches: Sequence[Row]
-    snapshots: Sequence[Row]
+    experiments: Iterator[Row]
+    jobs: Iterator[Row]
+    statistics: Iterator[Row]
+    scaling: Iterator[Row]
+    stretches: Iterator[Row]
+    snapshots_of: Callable[[str, str], Iterator[Row]]
+    other_snapshots: Iterator[Row]
 
 
 def projections_of(
@@ -127,10 +132,11 @@ def projections_of(
         trainings: Trainings whose scaling profiles are returned, also those that other experiments measured.
     """
 
-    def rows(query: Select[Any]) -> Sequence[Row]:
-        return connection.execute(query).mappings().all()
+    def rows(query: Select[Any]) -> Iterator[Row]:
+        with connection.execute(query, execution_options={"yield_per": _READ_ROWS}).mappings() as found:
+            yield from found
 
-    def of(table: Table, *order: str) -> Sequence[Row]:
+    def of(table: Table, *order: str) -> Iterator[Row]:
         return rows(select(table).where(table.c.experiment.in_(names)).order_by(*(table.c[name] for name in order)))
 
     way, node = plan_stretches.c, plan_nodes.c
@@ -140,6 +146,13 @@ def projections_of(
         .where(way.experiment.in_(names))
         .order_by(way.experiment, way.job, way.start)
     )
+    saved = plan_snapshots.c
+    in_order = select(plan_snapshots).order_by(saved.experiment, saved.job, saved.position)
+    has_path = select(way.start).where(way.experiment == saved.experiment, way.job == saved.job).exists()
+
+    def snapshots_of(experiment: str, job: str) -> Iterator[Row]:
+        return rows(in_order.where(saved.experiment == experiment, saved.job == job))
+
     profiles = scaling.c.experiment.in_(names) | scaling.c.training.in_(trainings)
     return StreamProjections(
         end_of(connection, stream)[0],
@@ -148,7 +161,8 @@ def projections_of(
         of(statistics, "experiment", "job", "position", "part"),
         rows(select(scaling).where(profiles)),
         rows(path),
-        of(plan_snapshots, "experiment", "job", "position"),
+        snapshots_of,
+        rows(in_order.where(saved.experiment.in_(names), ~has_path)),
     )
 
 

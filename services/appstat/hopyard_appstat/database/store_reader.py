@@ -68,16 +68,24 @@ class StoreReader:
         chain.end(last, head)
 
     async def read_projections(
-        self, stream: str, names: Sequence[str], trainings: Sequence[str]
-    ) -> queries.StreamProjections:
-        """Return the rows that follow from the journal of a stream, from one state of the database.
+        self,
+        stream: str,
+        names: Sequence[str],
+        trainings: Sequence[str],
+        use: Callable[[queries.StreamProjections], T],
+    ) -> T:
+        """Read the rows that follow from the journal of a stream, from one state of the database.
 
         Args:
             stream: Id of the stream.
             names: Ids of its experiments.
-            trainings: Trainings whose scaling profiles are returned, also those that other experiments measured.
+            trainings: Trainings whose scaling profiles are read, also those that other experiments measured.
+            use: Called with the rows in a thread, while the transaction is open. It must not wait for a client.
+
+        Returns:
+            The result of `use`.
         """
-        return await self._read(queries.projections_of, stream, names, trainings)
+        return await self._read(lambda connection: use(queries.projections_of(connection, stream, names, trainings)))
 
     async def list_streams(self, paging: PageRequest) -> Page[Row]:
         """Return a page of the streams with their lengths, ordered by name."""

@@ -39,7 +39,7 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
 
     def __init__(self, reader: StoreReader, scratch: Path | None = None) -> None:
         self._reader = reader
-        self._scratch = scratch
+        self._answers = scratch
 
     async def ReadJournal(self, request: pb.ReadJournalRequest, context: Any) -> AsyncIterator[pb.ReadJournalResponse]:
         """Send the records of one stream, from a position to the last record at the time of the call, and end.
@@ -55,7 +55,7 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         """Send the rows that follow from the journal of one stream, and the length of the stream in each message."""
 
         def save(found: StreamProjections) -> AnswerSpool:
-            spool = AnswerSpool(self._scratch)
+            spool = AnswerSpool(self._answers)
             spool.add(pb.ReadProjectionsResponse(length=found.length))
             rows = projections_of(found)
             while part := list(itertools.islice(rows, _PART)):

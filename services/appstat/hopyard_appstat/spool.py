@@ -73,7 +73,8 @@ class AnswerSpool:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115 - lives as long as this
+        where = None if folder is None else str(folder)
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=where)  # noqa: SIM115 - lives as long as this
 
     def close(self) -> None:
         """Close the file, which deletes it. Safe to call twice."""

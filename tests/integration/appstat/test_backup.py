@@ -23,6 +23,7 @@ from hopyard.errors import Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.v1.common_pb2 import Snapshot
 from hopyard_appstat.backup import create as creation
 from hopyard_appstat.backup import restore as restoration
+from hopyard_appstat.backup.files import sync
 from hopyard_appstat.backup.sealed_json import write_sealed
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.blobs.cluster_id import STORE, store_owner
@@ -324,7 +325,6 @@ def test_the_folders_of_blobs_that_an_earlier_backup_has_copied_are_flushed(
         manifest.unlink()
     write_sealed(target / "hopyard-backup.json", {"cluster": data.cluster, "generations": []})
     flushed = list[Path]()
-    sync = creation.sync
 
     def note(path: Path) -> None:
         flushed.append(path)

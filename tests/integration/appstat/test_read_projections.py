@@ -42,7 +42,7 @@ def queries(tmp_path: Path) -> Iterator[AppStatQueries]:
         )
         database.executescript(TRIALS)
     reader = StoreReader(read_only_engine(data.path / DATABASE))
-    yield AppStatQueries(reader, tmp_path)
+    yield AppStatQueries(reader, tmp_path)  # type: ignore[abstract]
     reader.release()
 
 

@@ -4,7 +4,7 @@ Everything is written into a hidden folder beside the new data directory, which 
 moment leaves no incomplete data directory. The next restore deletes what it left in the hidden folder.
 
 The restored database gets a new history id and an epoch beyond all earlier ones. A scheduler that still runs with the lost database can
-therefore not write to the restored one. Agents compare the history id, and discard the runs that the restored database does not know.
+therefore not write to the restored one. An agent with another history id discards its runs, which the restored database does not know.
 """
 
 from __future__ import annotations

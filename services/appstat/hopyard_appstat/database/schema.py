@@ -38,8 +38,8 @@ clusters: Final = Table(
     metadata,
     # The random id of the cluster, in one row.
     Column("id", Text, primary_key=True),
-    # The id of the cluster's history: the id of the cluster, or a random id that the last restore from a backup made. Agents that ran
-    # on since the backup compare it, and then know that this database lacks what they did since.
+    # The id of the cluster's history: the id of the cluster, or a random id that the last restore from a backup made. It differs from
+    # the one that agents have which ran on since the backup: this database lacks what they did since.
     Column("history", Text, nullable=False, server_default=""),
 )
 

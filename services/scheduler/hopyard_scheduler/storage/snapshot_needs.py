@@ -83,9 +83,8 @@ class SnapshotNeeds:
         """Return True if an owner needs a blob.
 
         Args:
-            owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles.
-                The
-                empty text is the owner of blobs that were stored without a named owner; it needs every blob.
+            owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles. The empty
+                text is the owner of blobs stored without a named owner; it needs every blob.
             sha256: The hash of the blob.
         """
         if owner == BUNDLE_OWNER:

@@ -6,7 +6,7 @@ restored, or because the folder was used by another cluster: that may be the onl
 
 So the agent's record of the snapshot (which experiments took or needed it) is compared with the journals. If the journal of each of
 these experiments mentions the snapshot, or the experiment was deleted with `hopyard rm`, the cluster has a record of the snapshot and
-has released it: the copy is deleted at once. Any other copy stays until it was neither written nor used for a grace of some days. The
+has released it: the copy is deleted at once. Any other copy stays until it has not been written or used for `grace_seconds`. The
 agent deletes nothing without an order that names the snapshot.
 """
 
@@ -16,8 +16,9 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hopyard.errors import DataLoss, HopyardError
 from hopyard.policy.vocabulary import StreamId
@@ -39,6 +40,8 @@ DEFAULT_GRACE_SECONDS: Final = 7 * 86400.0
 
 _INTERVAL_SECONDS: Final = 3600.0
 """Seconds between two examinations of all nodes."""
+_Files: TypeAlias = Iterable[resource_manager_pb2.SnapshotFile]
+
 _AT_ONCE: Final = 200
 _LISTED_AT_ONCE: Final = 5000
 _HASH: Final = re.compile(rb'"([0-9a-f]{64})"')
@@ -108,63 +111,84 @@ class UnneededCopies:
 
     async def examine_all(self) -> None:
         """Examine all snapshots on connected nodes that are not in use. An error of AppStat is logged, and the snapshots stay."""
-        try:
-            for session in self._sessions.connected():
-                inventory = await self._inventories.ask(session)
-                if inventory is not None:
-                    await self._examine(session, inventory.files)
-        except HopyardError as error:
-            _log_failure(error)
+        await self._examine(self._all_idle(), complete=True)
+
+    async def _all_idle(self) -> AsyncGenerator[tuple[Session, _Files]]:
+        for session in self._sessions.connected():
+            inventory = await self._inventories.ask(session)
+            if inventory is not None:
+                yield session, inventory.files
 
     async def _examine_found(self) -> None:
         await asyncio.sleep(0)  # The other snapshots of the same hello follow.
         found, self._found = self._found, {}
-        try:
-            for node, hashes in found.items():
-                for start in range(0, len(hashes), _LISTED_AT_ONCE):
-                    session = self._sessions.of(node)
-                    if session is None:
-                        break
-                    part = hashes[start : start + _LISTED_AT_ONCE]
-                    inventory = await self._inventories.ask(session, hashes=part)
-                    if inventory is not None:
-                        named = set(part)
-                        await self._examine(session, [one for one in inventory.files if one.sha256 in named])
-        except HopyardError as error:
-            _log_failure(error)
+        await self._examine(self._listed(found), complete=False)
+
+    async def _listed(self, found: Mapping[str, Sequence[str]]) -> AsyncGenerator[tuple[Session, _Files]]:
+        for node, hashes in found.items():
+            for start in range(0, len(hashes), _LISTED_AT_ONCE):
+                session = self._sessions.of(node)
+                if session is None:
+                    break
+                part = hashes[start : start + _LISTED_AT_ONCE]
+                inventory = await self._inventories.ask(session, hashes=part)
+                if inventory is not None:
+                    named = set(part)
+                    yield session, [one for one in inventory.files if one.sha256 in named]
 
     async def _delete_released(self) -> None:
         await asyncio.sleep(0)
         released, self._released = self._released, {}
         try:
             needs = await self._needs()
+            for node, hashes in released.items():
+                session = self._sessions.of(node)
+                if session is not None:
+                    await self._forget(session, needs, hashes)
         except HopyardError as error:
             _log_failure(error)
-            return
-        for node, hashes in released.items():
-            session = self._sessions.of(node)
-            if session is not None:
-                await self._forget(session, needs, hashes)
 
-    async def _examine(self, session: Session, files: Iterable[resource_manager_pb2.SnapshotFile]) -> None:
-        """Delete those of the snapshots on a node that no experiment needs, and that are on record or were not used for the grace.
+    async def _examine(self, listed: AsyncGenerator[tuple[Session, _Files]], *, complete: bool) -> None:
+        """Delete those of the snapshots on nodes that no experiment needs, and that are on record or were not used for the grace.
 
-        Raises:
-            HopyardError: AppStat is unavailable. Nothing more is deleted.
+        The finished experiments are read once for all nodes, and once more before anything is deleted. An error of AppStat is logged,
+        and the snapshots stay.
+
+        Args:
+            listed: The session of each node with its snapshots.
+            complete: Whether the lists have all snapshots of a node that are not in use.
         """
-        core = self._runtime.core
-        strange = [one for one in files if not any(s.snapshots.holds(one.sha256) for s in core.streams.values())]
-        if not strange:
-            return
-        needs = await self._needs()
-        strange = [one for one in strange if not needs.held(one.sha256)]
-        recorded = await self._recorded(strange)
-        gone = [one for one in strange if one.sha256 in recorded or one.unused_seconds >= self._grace_seconds]
-        if gone:
-            # An experiment may have begun to need one of them, and ended, while the journals were read.
-            await self._forget(session, await self._needs(), [one.sha256 for one in gone])
-        deleted = {one.sha256 for one in gone}
-        self._tell(session.node, [one for one in strange if one.sha256 not in deleted])
+        needs: SnapshotNeeds | None = None
+        unneeded: list[tuple[Session, list[str]]] = []
+        try:
+            async with aclosing(listed) as lists:
+                async for session, files in lists:
+                    strange = self._strange(files)
+                    if strange:
+                        needs = needs or await self._needs()
+                        await needs.read(needs.experiments)  # Those that have left the core meanwhile.
+                        strange = [one for one in strange if not needs.held(one.sha256)]
+                    recorded = await self._recorded(strange)
+                    deleted = {
+                        one.sha256
+                        for one in strange
+                        if one.sha256 in recorded or one.unused_seconds >= self._grace_seconds
+                    }
+                    self._tell(session.node, [one for one in strange if one.sha256 not in deleted], complete)
+                    if deleted:
+                        unneeded.append((session, sorted(deleted)))
+            if unneeded:
+                # An experiment may have begun to need one of them, and ended, meanwhile.
+                needs = await self._needs()
+                for session, hashes in unneeded:
+                    await self._forget(session, needs, hashes)
+        except HopyardError as error:
+            _log_failure(error)
+
+    def _strange(self, files: _Files) -> list[resource_manager_pb2.SnapshotFile]:
+        """Return the snapshots that no stream in the core needs."""
+        streams = self._runtime.core.streams.values()
+        return [one for one in files if not any(stream.snapshots.holds(one.sha256) for stream in streams)]
 
     async def _needs(self) -> SnapshotNeeds:
         needs = SnapshotNeeds(self._runtime, self._queries)
@@ -202,11 +226,11 @@ class UnneededCopies:
         try:
             async for response in self._stub.ReadJournal(appstat_pb2.ReadJournalRequest(stream=stream)):
                 for record in response.records:
-                    found.update(sha256.decode() for sha256 in _HASH.findall(record.payload))
+                    found |= hashes & {sha256.decode() for sha256 in _HASH.findall(record.payload)}
         except DataLoss as error:
             _LOG.warning("snapshots of %s stay on nodes, because its journal is damaged: %s", stream, error)
             return set()
-        return found & hashes
+        return found
 
     async def _forget(self, session: Session, needs: SnapshotNeeds, hashes: Sequence[str]) -> None:
         """Order a node to delete those of the snapshots that no experiment needs, between two batches of events."""
@@ -214,9 +238,11 @@ class UnneededCopies:
             await needs.read(needs.experiments)  # Those that have left the core meanwhile.
             forget(session, [sha256 for sha256 in hashes if not needs.held(sha256)])
 
-    def _tell(self, node: str, kept: Sequence[resource_manager_pb2.SnapshotFile]) -> None:
-        new = [one for one in kept if one.sha256 not in self._told[node]]
-        self._told[node] = {one.sha256 for one in kept}
+    def _tell(self, node: str, kept: Sequence[resource_manager_pb2.SnapshotFile], complete: bool) -> None:
+        """Warn once of each snapshot that stays without a record. `complete`: the others of which it has warned are no longer there."""
+        told = self._told[node]
+        new = [one for one in kept if one.sha256 not in told]
+        self._told[node] = {one.sha256 for one in kept} | (set() if complete else told)
         if new:
             _LOG.warning(
                 "node %s has %d snapshots (%d bytes) that no experiment needs and of which this cluster has no record; each is "

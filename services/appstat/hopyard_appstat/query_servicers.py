@@ -14,17 +14,20 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from hopyard._net.rpc.reasons import set_reason
+from hopyard.policy.vocabulary.reasons import Reason, ReasonCode
 from hopyard.v1 import appstat_pb2 as pb
-from hopyard.v1 import appstat_pb2_grpc, experiment_pb2
+from hopyard.v1 import appstat_pb2_grpc, common_pb2, experiment_pb2
 from hopyard_appstat.database.queries import StreamProjections
 from hopyard_appstat.database.store_reader import StoreReader
 from hopyard_appstat.pagination import PageRequest
 from hopyard_appstat.projections import projections_of
-from hopyard_appstat.rows import Row, data_set_of, message_of, statistic_of, stored_message
+from hopyard_appstat.rows import Row, data_set_of, message_of, readable_message, statistic_of, stored_message
 from hopyard_appstat.spool import AnswerSpool
 
 M = TypeVar("M", bound=Message)
 
+_STATES: Final = frozenset(experiment_pb2.ExperimentState.values()) - {experiment_pb2.EXPERIMENT_STATE_UNSPECIFIED}
 _PART: Final = 500
 """Number of rows in one message."""
 
@@ -85,11 +88,20 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
         return pb.QueryStatisticsResponse(statistics=map(statistic_of, page.items), next_page_token=page.next_token)
 
     async def QueryExperiments(self, request: pb.QueryExperimentsRequest, context: Any) -> pb.QueryExperimentsResponse:
-        """Return a page of the experiments, newest first; if the request names a state, only those in that state."""
+        """Return a page of the experiments, newest first; if the request names a state, only those in that state.
+
+        Experiments whose row cannot be read are in the field `damaged` of the response.
+        """
         paging = PageRequest.of(request.page_size, request.page_token, "experiments", str(request.state))
         page = await self._reader.query_experiments(request.state, paging)
-        found = (stored_message(experiment_pb2.Experiment, row) for row in page.items)
-        return pb.QueryExperimentsResponse(experiments=found, next_page_token=page.next_token)
+        answer = pb.QueryExperimentsResponse(next_page_token=page.next_token)
+        for row in page.items:
+            found = readable_message(experiment_pb2.Experiment, row)
+            if isinstance(found, str):
+                answer.damaged.append(_damaged_experiment(row, found))
+            else:
+                answer.experiments.append(found)
+        return answer
 
     async def QueryJobs(self, request: pb.QueryJobsRequest, context: Any) -> pb.QueryJobsResponse:
         """Return a page of the jobs of an experiment."""
@@ -156,6 +168,15 @@ class CatalogQueries(appstat_pb2_grpc.CatalogServiceServicer):
         page = await self._reader.query_data(request.name, paging)
         kept = [pb.KeptDataSet(data=data_set_of(row), request_id=row["request_id"]) for row in page.items]
         return pb.QueryDataSetsResponse(data=kept, next_page_token=page.next_token)
+
+
+def _damaged_experiment(row: Row, found: str) -> experiment_pb2.Experiment:
+    """Return what is known of an experiment whose row cannot be read, with the reason; `found` is what the row contains instead."""
+    state = row["state"] if row["state"] in _STATES else experiment_pb2.EXPERIMENT_STATE_PAUSED
+    known = experiment_pb2.Experiment(id=row["id"], name=row["id"], state=state, created_at=row["created_at"])
+    known.metric.mode = common_pb2.METRIC_MODE_MAX
+    set_reason(known, Reason.of(ReasonCode.ROW_UNREADABLE, error=f"found {found}", experiment=row["id"]))
+    return known
 
 
 def messages(kind: type[M], rows: Iterable[Row]) -> Iterator[M]:

@@ -74,14 +74,25 @@ def stored_message(kind: type[M], row: Row) -> M:
     Raises:
         DataLoss: The column `message` does not contain such a message, or that of another row, so the database is damaged.
     """
+    message = readable_message(kind, row)
+    if isinstance(message, str):
+        experiment = row["experiment"] if "experiment" in row else row["id"]
+        raise _damaged(
+            kind, row, message, f"while no cluster runs, hopyard doctor --rebuild {experiment} writes it again"
+        )
+    return message
+
+
+def readable_message(kind: type[M], row: Row) -> M | str:
+    """Return the message of type `kind` that a row contains, or what was found in its place, as an error text."""
     try:
         message = kind.FromString(row["message"])
     except (DecodeError, TypeError) as error:
-        raise _damaged(kind, row, f"a value of another type: {error!s:.200}") from error
+        return f"a value of another type: {error!s:.200}"
     for name in _NAMES:
         # Lost bytes may leave a valid message, for example the empty one.
         if name in row and getattr(message, name) != row[name]:
-            raise _damaged(kind, row, f"a message whose {name} is {getattr(message, name)!r:.80}")
+            return f"a message whose {name} is {getattr(message, name)!r:.80}"
     return message
 
 
@@ -146,11 +157,9 @@ def data_set_of(row: Row) -> data_pb2.DataSet:
     return message
 
 
-def _damaged(kind: type[Message], row: Row, found: str) -> DataLoss:
+def _damaged(kind: type[Message], row: Row, found: str, remedy: str = "restore the database from a copy") -> DataLoss:
     which = ", ".join(f"{name} {row[name]!r:.80}" for name in _NAMES if name in row)
-    return DataLoss(
-        f"database: found the row of {kind.DESCRIPTOR.name} ({which}) with {found}; restore the database from a copy"
-    )
+    return DataLoss(f"database: found the row of {kind.DESCRIPTOR.name} ({which}) with {found}; {remedy}")
 
 
 @functools.cache

@@ -343,6 +343,7 @@ class SchedulerService:
         Time in which this process was stalled does not count, because it could not read heartbeats.
         """
         interval = self._sessions.lease_seconds / 4
+        self._sessions.tick(interval)  # Recovery was no stall.
         while True:
             await asyncio.sleep(interval)
             if (stall := self._sessions.tick(interval)) > interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.cli.doctor import cluster, packages
+from hopyard.cli.doctor import cluster, disk, packages
 from hopyard.cli.doctor.check_result import ok
 from hopyard.cli.main import run
 from hopyard.client import AsyncClient
@@ -220,3 +221,53 @@ def test_doctor_reads_the_whole_journal_and_names_what_is_damaged(
     found = findings()["journal"]
     assert found["health"] == "problem"
     assert "record 7 or the one before it was changed" in found["detail"]
+
+
+def test_a_folder_whose_services_were_started_one_by_one_is_read(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(data, tmp_path / "data")
+    (folder / "cluster.lock").unlink()  # `hopyard appstat` and the others do not take it.
+    (experiment,) = shown(capsys, "experiments", "--json", "--data", str(folder))
+    assert run(["replay", "--data", str(folder), "--until", "9"]) == 0
+    assert "stopped cluster" in disk.data_folder(folder).detail
+    assert run(["doctor", "--rebuild", "--dry-run", "--data", str(folder)]) == 0
+    assert experiment["id"] in capsys.readouterr().out
+    elsewhere = tmp_path / "scheduler"
+    elsewhere.mkdir()
+    (elsewhere / "scheduler.lock").touch()
+    assert run(["experiments", "--data", str(elsewhere)]) == 1
+    assert "its database is elsewhere; start its services, or name the data directory of" in capsys.readouterr().err
+
+
+def test_a_damaged_row_hides_no_other_experiment(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(data, tmp_path / "data")
+    with closing(sqlite3.connect(folder / "appstat.sqlite")) as connection, connection:
+        ((name, message),) = connection.execute("SELECT id, message FROM experiments").fetchall()
+        other = Experiment.FromString(message)
+        other.id = other.name = "other"
+        other.jobs.clear()
+        row = ("other", EXPERIMENT_STATE_RUNNING, other.created_at - 1, other.SerializeToString())
+        connection.execute("INSERT INTO experiments (id, state, created_at, message) VALUES (?, ?, ?, ?)", row)
+        connection.execute("UPDATE jobs SET message = x'ff' WHERE id = '5'")
+    damaged, sound = shown(capsys, "experiments", "--json", "--data", str(folder))
+    assert (damaged["id"], damaged["state"], sound["id"], sound["warning"]) == (name, "INTERRUPTED", "other", "")
+    assert re.search(rf"found the row of Job \(id '5', .*hopyard doctor --rebuild {name}", damaged["warning"])
+    assert damaged["jobs"] == {"RUNNING": 1, "SUSPENDED": 5}
+    assert run(["jobs", name, "--data", str(folder)]) == 1
+    assert f"hopyard doctor --rebuild {name}" in capsys.readouterr().err
+
+    with closing(sqlite3.connect(folder / "appstat.sqlite")) as connection, connection:
+        connection.execute("UPDATE experiments SET message = x'ff' WHERE id = ?", (name,))
+    damaged, sound = shown(capsys, "experiments", "--json", "--data", str(folder))
+    assert (damaged["id"], damaged["state"], damaged["reason_code"]) == (name, "RUNNING", "ROW_UNREADABLE")
+    assert f"hopyard doctor --rebuild {name}" in damaged["reason"]
+    assert (sound["id"], sound["state"]) == ("other", "INTERRUPTED")
+    assert run(["experiments", "--data", str(folder)]) == 0
+    assert f"hopyard doctor --rebuild {name}" in " ".join(capsys.readouterr().out.split())
+    assert run(["doctor", "--rebuild", name, "--yes", "--data", str(folder)]) == 0
+    capsys.readouterr()
+    mended, _ = shown(capsys, "experiments", "--json", "--data", str(folder))
+    assert (mended["state"], mended["warning"]) == ("COMPLETED", "")

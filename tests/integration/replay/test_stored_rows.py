@@ -22,7 +22,7 @@ from hopyard.client import AsyncClient
 from hopyard.client.local_cluster.data_dir_lock import DataLock
 from hopyard.client.queries import appstat_of
 from hopyard.client.types import Experiment, ExperimentState, JobReport
-from hopyard.errors import Aborted, Conflict, InvalidInput, NotFound
+from hopyard.errors import Aborted, Conflict, DataLoss, InvalidInput, NotFound
 from hopyard.v1 import appstat_pb2
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
@@ -229,6 +229,53 @@ async def test_a_stream_whose_journal_is_damaged_is_named_and_not_rebuilt(
         f"error: {stopped.first.id} is not rebuilt, because its journal is damaged: journal of"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("position", [1, 5])
+async def test_a_damaged_stream_is_found_by_the_id_and_the_name_of_its_experiment(
+    stopped: Stopped, position: int
+) -> None:
+    assert stopped.first.name != stopped.first.id
+    stopped.change("UPDATE journal SET at = at + 1 WHERE stream = ? AND position = ?", stopped.first.id, position)
+    for name, equal in ((stopped.first.id, ()), (stopped.first.name, (stopped.second.id,))):  # They have the same name.
+        done = await rebuild_rows(stopped.data, [name], never)
+        assert [(one.stream, one.experiments) for one in done.damaged] == [(stopped.first.id, (stopped.first.id,))]
+        assert done.equal == equal
+    stopped.change("UPDATE experiments SET message = 'no' WHERE id = ?", stopped.second.id)
+    assert not (await rebuild_rows(stopped.data, [stopped.first.id], never)).written
+    done = await rebuild_rows(stopped.data, [stopped.second.id], lambda plan: True)
+    assert done.written
+    assert [(one.rows, one.found) for one in done.changed] == [
+        ({}, {})
+    ]  # The rows of all streams may need much memory.
+    stopped.change("UPDATE experiments SET message = 'no' WHERE id = ?", stopped.first.id)
+    (damaged,) = (await rebuild_rows(stopped.data, [stopped.first.id], never)).damaged
+    assert damaged.experiments == (stopped.first.id,)
+    assert [one.health for one in await rows(None, stopped.data)] == [
+        Health.OK
+    ]  # The check of the journal names the other.
+
+
+async def test_an_unreadable_row_of_an_experiment_is_named_and_rebuilt(stopped: Stopped) -> None:
+    stopped.change("UPDATE experiments SET message = 'no' WHERE id = ?", stopped.first.id)
+    findings = await rows(None, stopped.data)
+    assert f"{stopped.first.id}: found an unreadable row" in findings[0].detail
+    assert all("hopyard doctor --rebuild" in one.advice for one in findings)
+    assert (await rebuild_rows(stopped.data, [], lambda plan: True)).written
+    assert [one.health for one in await rows(None, stopped.data)] == [Health.OK]
+
+
+async def test_damaged_pages_of_the_tables_are_no_damage_of_a_journal(stopped: Stopped) -> None:
+    ((root,),) = stopped.table("SELECT rootpage FROM sqlite_master WHERE name = 'statistics'")
+    with (stopped.data / "appstat.sqlite").open("r+b") as opened:
+        opened.seek((root - 1) * 4096)
+        opened.write(b"\xff" * 64)
+    (found,) = await rows(None, stopped.data)
+    assert found.health is Health.PROBLEM
+    assert "cannot be read as a database (database disk image is malformed)" in found.detail
+    assert found.advice == "restore the data directory from a backup (hopyard restore)"
+    with pytest.raises(DataLoss, match=r"is malformed|the database is damaged"):
+        await rebuild_rows(stopped.data, [], never)
 
 
 async def test_a_rebuild_needs_a_stopped_cluster_and_a_known_experiment(stopped: Stopped, tmp_path: Path) -> None:

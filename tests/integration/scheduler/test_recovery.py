@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -244,6 +245,39 @@ async def test_a_damaged_journal_pauses_its_experiment_until_it_is_mended(pieces
                 assert (await client.wait(one, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
         finally:
             await agent.stop()
+
+
+async def test_the_damaged_row_of_an_experiment_is_written_again_from_its_journal(
+    pieces: Pieces, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await pieces.scheduler()
+    async with AsyncClient(server=first.address) as client:
+        damaged, sound, paused = [await client.create(experiment(tmp_path / name, jobs=1)) for name in ("e", "f", "g")]
+        await client.stop(sound)
+        await client.wait(sound, timeout=HANG_SECONDS)
+    await first.stop(0)
+    for one in (damaged, sound, paused):
+        change(pieces, "update experiments set message = x'ff' where id = ?", one.id)
+    change(pieces, DAMAGE.format(1), paused.id)
+    second = await pieces.scheduler()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert f"the row of experiment {damaged.id} was damaged, and is written again from its journal" in said
+    assert any(one.startswith(f"experiment {paused.id} is not continued unless its group is: its row") for one in said)
+    async with AsyncClient(server=second.address) as client:
+        assert (await client.get(damaged)).state is ExperimentState.RUNNING
+        for one in (sound, paused):  # A scheduler does not read the journals of ended experiments.
+            found = await client.get(one)
+            assert found.reason_code is ReasonCode.ROW_UNREADABLE
+            assert f"hopyard doctor --rebuild {one.id}" in found.reason
+        assert len(await client.experiments()) == 3
+        await client.create(experiment(tmp_path / "h", jobs=1))
+        with pytest.raises(DataLoss, match="hopyard doctor --rebuild"):
+            await client.collect_garbage()
+    async with channel_as("service", pieces.appstat.address) as opened:
+        stub: appstat_pb2_grpc.AppStatServiceAsyncStub = appstat_pb2_grpc.AppStatServiceStub(opened)
+        rows = await stub.QueryExperiments(appstat_pb2.QueryExperimentsRequest())
+        assert damaged.id in {row.id for row in rows.experiments}
+        assert {row.id for row in rows.damaged} == {sound.id, paused.id}
 
 
 async def test_an_experiment_that_held_slots_when_its_journal_was_damaged_continues_without_a_restart(

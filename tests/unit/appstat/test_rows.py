@@ -78,7 +78,8 @@ def test_statistics_together_are_as_good_as_one_by_one() -> None:
 def test_a_damaged_message_is_named(message: object) -> None:
     row = {"experiment": "x", "id": "7", "ordinal": 7, "message": message}
     with pytest.raises(
-        DataLoss, match=r"found the row of Job \(id '7', experiment 'x'\) with a value of another type: .*; restore"
+        DataLoss,
+        match=r"the row of Job \(id '7', experiment 'x'\) with a value of another type: .*hopyard doctor --rebuild x",
     ):
         stored_message(experiment_pb2.Job, row)
 

@@ -7,13 +7,16 @@ import errno
 import os
 import shutil
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from hopyard._runtime.bundle import pack
+from hopyard._runtime.processes.process_family import ProcessFamily
 from hopyard.errors import InvalidInput
 from hopyard.policy.vocabulary import StreamId
 from hopyard_scheduler.policy_process import spawn
@@ -187,6 +190,30 @@ async def test_what_a_process_prints_takes_no_more_than_it_may(start: Start, mon
     await start.policy.close()
     with pytest.raises(InvalidInput, match="its experiment needs no process any more"):
         await taking
+
+
+@pytest.mark.parametrize("start", ["accept"], indirect=True)
+async def test_the_limits_of_a_process_are_examined_in_a_thread(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def excess(pid: int) -> str:
+        threads.append(threading.current_thread())
+        return "it has started too many processes"
+
+    def kill(family: ProcessFamily) -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(start.processes[0].end)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(spawn, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(spawn, "MOST_TRIES", 1)
+    monkeypatch.setattr(spawn, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(ProcessFamily, "kill", kill)
+    start.policy._limits = cast("Any", SimpleNamespace(excess=excess))
+    with pytest.raises(InvalidInput, match="it has started too many processes"):
+        await start.policy.take(StreamId("x"))
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("start", ["start"], indirect=True)

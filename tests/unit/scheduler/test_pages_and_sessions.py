@@ -13,6 +13,7 @@ import pytest
 from hopyard.errors import InvalidInput
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as pb
+from hopyard_scheduler import service
 from hopyard_scheduler.agents.session_requests import SessionRequests
 from hopyard_scheduler.agents.sessions import MAX_BUNDLE_BYTES, MAX_WAITING, Session, Sessions
 from hopyard_scheduler.pagination import page
@@ -71,6 +72,27 @@ def test_a_silent_node_loses_its_lease_and_a_long_stall_renews_all() -> None:
     assert sessions.tick(2.5) == 68.5
     assert sessions.expired() == []
     assert sessions.silent_seconds("a") == 0
+
+
+async def test_the_recovery_before_the_first_look_at_the_leases_is_no_stall(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, slept = Clock(), list[float]()
+    scheduler = object.__new__(service.SchedulerService)
+    scheduler._sessions = Sessions(10.0, clock)
+    clock.now += 60  # The journals are read.
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 4:
+            raise asyncio.CancelledError
+        clock.now += seconds if len(slept) < 4 else 30
+
+    monkeypatch.setattr(service, "asyncio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(asyncio.CancelledError):
+        await scheduler._watch_leases()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["stalled for 27.5 s, which the leases of nodes do not include"]
 
 
 def test_stalls_of_the_scheduler_do_not_count_however_often_they_come() -> None:

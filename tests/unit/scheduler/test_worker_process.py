@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from hopyard.errors import InvalidInput
+from hopyard_scheduler.external_requests import worker_process
 from hopyard_scheduler.external_requests.worker_process import WorkerProcess
 from tests.timing import HANG_SECONDS
 
@@ -43,3 +46,19 @@ async def test_a_malformed_answer_is_an_error(frame: bytes, error: str) -> None:
     worker = WorkerProcess(cast("Any", Pipes(frame)), "solver s", io.BytesIO(), 1_000_000)
     with pytest.raises(InvalidInput, match=f"solver s: its process said what is no answer: {error}"):
         await worker.ask({}, HANG_SECONDS, "to answer", "while it thought")
+
+
+async def test_the_limits_are_examined_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def excess(pid: int) -> str:
+        threads.append(threading.current_thread())
+        return "it has started too many processes"
+
+    monkeypatch.setattr(worker_process, "LIMITS", SimpleNamespace(excess=excess))
+    family = SimpleNamespace(kill=lambda: threads.append(threading.current_thread()))
+    worker = WorkerProcess(cast("Any", None), "solver s", io.BytesIO(), 1)
+    await worker_process._watch(worker, 1, cast("Any", family))
+    assert worker.excess == "it has started too many processes"
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads

@@ -19,7 +19,7 @@ from hopyard.cli.errors import WrongUse
 from hopyard.cli.output import say
 from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE, read_address
 from hopyard.client.async_client import AsyncClient
-from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
+from hopyard.client.local_cluster.data_dir_lock import has_data, is_locked, lock_holder
 from hopyard.client.local_cluster.processes import is_serving
 from hopyard.client.types import Experiment, ExperimentState, Node, NodeState
 from hopyard.errors import Conflict, NotFound, Unavailable
@@ -303,7 +303,13 @@ async def find_unfinished(client: AsyncClient, given: str | None) -> tuple[Exper
 
 
 def _need_cluster(folder: Path) -> None:
-    if not (folder / "cluster.lock").exists():
+    if has_data(folder):
+        return
+    if (folder / "scheduler.lock").exists():
         raise NotFound(
-            f"{folder}: no cluster has run here; start one with `hopyard run FILE`, or name one with --server or --data"
+            f"{folder}: a scheduler has run here, but its database is elsewhere; start its services, or name the data directory "
+            "of its AppStat with --data"
         )
+    raise NotFound(
+        f"{folder}: no cluster has run here; start one with `hopyard run FILE`, or name one with --server or --data"
+    )

@@ -36,7 +36,7 @@ from hopyard.client.types import (
 from hopyard.client.wire import converters
 from hopyard.client.wire.connection import Connection
 from hopyard.errors import Conflict, DataLoss, Exhausted, InvalidInput, NotFound, TimedOut, Unavailable
-from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.policy.vocabulary.reasons import NEEDS_A_PERSON
 from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 30.0
 """Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
-
-_NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING])
-"""Reasons for which the engine pauses an experiment until a person has examined it."""
 
 _PAGE: Final = 1000
 _WATCH_SECONDS: Final = 3600.0
@@ -318,7 +315,7 @@ class ClientQueries:
                             newest = change
                             if newest.state in until or newest.state.ended:
                                 return newest
-                            if newest.reason_code in _NEEDS_A_PERSON and newest.state is ExperimentState.PAUSED:
+                            if newest.reason_code in NEEDS_A_PERSON and newest.state is ExperimentState.PAUSED:
                                 raise Conflict(f"experiment {newest.id} is PAUSED: {newest.reason}")
         except TimeoutError as error:
             state = newest.state.value if newest is not None else "not known"

@@ -839,16 +839,24 @@ class QueryExperimentsResponse(google.protobuf.message.Message):
 
     EXPERIMENTS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    DAMAGED_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     @property
     def experiments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.experiment_pb2.Experiment]: ...
+    @property
+    def damaged(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[hopyard.v1.experiment_pb2.Experiment]:
+        """Experiments of the page whose row cannot be read, with the reason ROW_UNREADABLE. Only the id, the state and the time of creation
+        are known; the name is the id, and the metric has no name.
+        """
+
     def __init__(
         self,
         *,
         experiments: collections.abc.Iterable[hopyard.v1.experiment_pb2.Experiment] | None = ...,
         next_page_token: builtins.str = ...,
+        damaged: collections.abc.Iterable[hopyard.v1.experiment_pb2.Experiment] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "next_page_token", b"next_page_token"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["damaged", b"damaged", "experiments", b"experiments", "next_page_token", b"next_page_token"]) -> None: ...
 
 Global___QueryExperimentsResponse: typing_extensions.TypeAlias = QueryExperimentsResponse
 

@@ -242,6 +242,8 @@ class _ReasonCodeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """The scheduler restarted and could not replay the journal."""
     REASON_CODE_CODE_MISSING: _ReasonCode.ValueType  # 290
     """No undamaged copy of the experiment's code is left, so the experiment is paused."""
+    REASON_CODE_ROW_UNREADABLE: _ReasonCode.ValueType  # 292
+    """The row of the experiment in the database is damaged. Only queries say so: it is no state of the experiment."""
     REASON_CODE_LEAVING_RUNS: _ReasonCode.ValueType  # 16
     """The experiment is pausing or ending, and has runs."""
     REASON_CODE_LEAVING_SNAPSHOTS: _ReasonCode.ValueType  # 17
@@ -710,6 +712,8 @@ REASON_CODE_JOURNAL_UNREADABLE: ReasonCode.ValueType  # 15
 """The scheduler restarted and could not replay the journal."""
 REASON_CODE_CODE_MISSING: ReasonCode.ValueType  # 290
 """No undamaged copy of the experiment's code is left, so the experiment is paused."""
+REASON_CODE_ROW_UNREADABLE: ReasonCode.ValueType  # 292
+"""The row of the experiment in the database is damaged. Only queries say so: it is no state of the experiment."""
 REASON_CODE_LEAVING_RUNS: ReasonCode.ValueType  # 16
 """The experiment is pausing or ending, and has runs."""
 REASON_CODE_LEAVING_SNAPSHOTS: ReasonCode.ValueType  # 17

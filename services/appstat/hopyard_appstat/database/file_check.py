@@ -60,7 +60,7 @@ def check_files(file: Path) -> None:
     _check(file)
 
 
-def check_data(data: Path, *, adopt: bool = False) -> None:
+def check_data(data: Path, *, adopt: bool = False, journal: bool = False) -> None:
     """Raise an error if the database in the data directory of a cluster is lost or damaged, before the cluster starts.
 
     It is the plugin `database` of the entry-point group `hopyard.readers`.
@@ -68,14 +68,20 @@ def check_data(data: Path, *, adopt: bool = False) -> None:
     Args:
         data: The data directory.
         adopt: Whether a store of another cluster belongs to the cluster of this database from now on.
+        journal: Whether to read the journal of the cluster itself, too, with which a scheduler begins.
 
     Raises:
         DataLoss, Conflict: See `check_files` and `check_file`.
+        DataLoss: The journal of the cluster itself is damaged. The message names the position.
     """
     file = data / DATABASE
     check_files(file)
     if not adopt:
         check_file(file, data / STORE)
+    if journal:
+        from hopyard_appstat.database.read_only import check_cluster_stream  # It imports the library of the database.
+
+        check_cluster_stream(data)
 
 
 def has_log(file: Path) -> bool:

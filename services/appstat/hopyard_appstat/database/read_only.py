@@ -6,6 +6,7 @@ import os
 import sqlite3
 import time
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
@@ -14,11 +15,16 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from hopyard._common import formatting
 from hopyard.errors import Conflict, DataLoss
 from hopyard_appstat.blobs.cluster_id import STORE, check_file
+from hopyard_appstat.database import queries
 from hopyard_appstat.database.connections import BUSY_SECONDS, READERS, damage_of, database_url
 from hopyard_appstat.database.file_check import DATABASE, REMEDY, check_files, log_of
+from hopyard_appstat.database.record_chain import ChainCheck
 from hopyard_appstat.database.schema import metadata
 from hopyard_appstat.database.writer import cause_of
 from hopyard_appstat.migrations.migrate import NEWEST, revision
+
+_CLUSTER_STREAM: Final = "cluster"
+"""Name of the stream of the cluster itself."""
 
 
 def open_read_only(data: Path) -> Engine:
@@ -116,6 +122,32 @@ def check_database(data: Path) -> str:
     finally:
         engine.dispose()
     return f"{formatting.size(file.stat().st_size)}, all pages intact (quick_check in {time.monotonic() - began:.1f} s)"
+
+
+def check_cluster_stream(data: Path) -> None:
+    """Read the journal of the cluster itself in a data directory. A cluster may run in the directory.
+
+    Raises:
+        DataLoss: A record was changed, removed, doubled or moved. The message names its position.
+        Conflict, DataLoss, Unavailable: See `open_read_only`.
+    """
+    engine = open_read_only(data)
+    try:
+        with engine.begin() as connection:
+            last, head = queries.end_of(connection, _CLUSTER_STREAM)
+            chain = ChainCheck(_CLUSTER_STREAM)
+            while chain.position < last and (
+                records := queries.journal_part(connection, _CLUSTER_STREAM, chain.position + 1, last)
+            ):
+                chain.add(records)
+            if last:
+                chain.end(last, head)
+    except OperationalError as error:
+        raise cause_of(error, data / DATABASE) from error
+    except DatabaseError as error:
+        raise damage_of(error, data / DATABASE) or error from error
+    finally:
+        engine.dispose()
 
 
 def _check_revision(engine: Engine, file: Path, data: Path) -> None:

@@ -200,9 +200,12 @@ class Sessions:
 
     @contextmanager
     def reading(self, node: str) -> Iterator[None]:
-        """Return a context in which a message of a node is handled, which may wait, for example until the journal can be written.
+        """Return a context for the handling of one message of a node, which may wait, for example for the journal.
 
-        The later messages of the node are not read meanwhile. Its lease does therefore not expire, and begins again at the end.
+        No later message of the node is read in the context. So the lease of the node cannot expire there, and it is renewed at the end.
+
+        Args:
+            node: The id of the node.
         """
         self._busy[node] += 1
         try:

@@ -174,7 +174,9 @@ class ExperimentCommands:
         finally:
             self.give_back([name])
         if settings.plan and not knows:
-            unlike = await unlike_others(self._stub, await self.queries.show_all(), name, program_of(payload))
+            unlike = await unlike_others(
+                self._stub, await self.queries.show_all(damaged=True), name, program_of(payload)
+            )
             note = "; ".join(said for said in (note, unlike) if said)
         return name, note
 
@@ -273,7 +275,7 @@ class ExperimentCommands:
             Conflict: The earlier call created an experiment from other inputs.
         """
         digest = hashlib.sha256(payload["request"].encode()).hexdigest()
-        taken = {found.id for found in await self.queries.show_all()}
+        taken = {found.id for found in await self.queries.show_all(damaged=True)}
         for name in sorted(taken):
             ending = name.rpartition("-")[2]
             if len(ending) >= _SUFFIX and digest.startswith(ending):
@@ -301,7 +303,7 @@ class ExperimentCommands:
             raise Conflict(f"experiment {name} is being deleted; try again in a moment")
         if (
             name in self._claimed
-            or name in {found.id for found in await self.queries.show_all()}
+            or name in {found.id for found in await self.queries.show_all(damaged=True)}
             or name in self._claimed
         ):
             return False

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
-from hopyard.errors import NotFound
+from hopyard.errors import DataLoss, NotFound
 from hopyard.policy.vocabulary import ExperimentId, ExperimentState
-from hopyard.v1 import appstat_pb2, experiment_pb2
+from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
@@ -59,15 +59,23 @@ class ExperimentQueries:
         known = self._runtime.core.find(ExperimentId(name))
         if known is not None:
             return self._shown(*known)
-        found = await self.show_all()
+        found = await self.show_all(damaged=True)
         match = next((e for e in found if e.id == name), None)
         if match is None:
             names = ", ".join(e.id for e in found[:10]) or "none"
             raise NotFound(f"there is no experiment {name!r}; there are: {names}")
         return match
 
-    async def show_all(self) -> list[experiment_pb2.Experiment]:
-        """Return all experiments of the cluster, unfinished and ended ones, in descending order of creation."""
+    async def show_all(self, *, damaged: bool = False) -> list[experiment_pb2.Experiment]:
+        """Return all experiments of the cluster, unfinished and ended ones, in descending order of creation.
+
+        Args:
+            damaged: Whether experiments with a damaged row are included, of which little more than the id is known. They have the
+                reason ROW_UNREADABLE.
+
+        Raises:
+            DataLoss: The row of an experiment is damaged, and `damaged` is False. The message says how to mend it.
+        """
         found = {
             experiment.id: self._shown(stream, experiment)
             for stream in self._runtime.core.streams.values()
@@ -77,7 +85,9 @@ class ExperimentQueries:
         while True:
             request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
             page = await self._stub.QueryExperiments(request)
-            for experiment in page.experiments:
+            for experiment in (*page.experiments, *page.damaged):
+                if experiment.reason_code == common_pb2.REASON_CODE_ROW_UNREADABLE and not damaged:
+                    raise DataLoss(f"experiment {experiment.id}: {experiment.reason}")
                 found.setdefault(ExperimentId(experiment.id), experiment)
             token = page.next_page_token
             if not token:

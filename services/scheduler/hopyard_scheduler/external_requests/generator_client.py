@@ -50,7 +50,7 @@ class _Asked:
         told: The number of calls that the generator is known to have received, from the beginning of the recorded
             sequence.
         spec: The specification with which the generator was opened, as JSON; empty: that of the experiment's creation.
-        known: Whether this scheduler has opened the generator, or need not know who did.
+        known: True from the first call of this scheduler on. Before it, hpgen may have a generator that an earlier scheduler opened.
     """
 
     def __init__(self) -> None:

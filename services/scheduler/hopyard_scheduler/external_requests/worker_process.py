@@ -147,7 +147,7 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
 
 async def _watch(worker: WorkerProcess, pid: int, family: ProcessFamily) -> None:
     """Kill a process when it exceeds the limits of its memory or of the number of its processes. Return then."""
-    while not (excess := LIMITS.excess(pid)):  # noqa: ASYNC110 (another process)
+    while not (excess := await asyncio.to_thread(LIMITS.excess, pid)):  # noqa: ASYNC110 (another process)
         await asyncio.sleep(LOOK_SECONDS)
     worker.excess = excess
-    family.kill()
+    await asyncio.to_thread(family.kill)

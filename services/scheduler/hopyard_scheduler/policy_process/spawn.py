@@ -276,10 +276,10 @@ class SpawnedPolicy:
         ended = asyncio.ensure_future(process.wait())
         while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
             _empty_if_large(output)
-            if excess := self._limits.excess(process.pid):
+            if excess := await asyncio.to_thread(self._limits.excess, process.pid):
                 self._excess = excess
                 _LOG.warning("%s is ended: %s", self._launcher.label, excess)
-                family.kill()
+                await asyncio.to_thread(family.kill)
                 await ended
         _signal(process, signal.SIGKILL)
         await asyncio.to_thread(family.end, GRACE_SECONDS)

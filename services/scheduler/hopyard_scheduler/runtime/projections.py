@@ -129,3 +129,8 @@ def unreadable_row(experiment: experiment_pb2.Experiment, error: str) -> appstat
 def was_unreadable(experiment: experiment_pb2.Experiment) -> bool:
     """Return True if an experiment is the message of an `unreadable_row`."""
     return experiment.reason_code == common_pb2.REASON_CODE_JOURNAL_UNREADABLE
+
+
+def has_damaged_row(experiment: experiment_pb2.Experiment) -> bool:
+    """Return True if the row of an experiment cannot be read, so that the message has little more than its id and the reason."""
+    return experiment.reason_code == common_pb2.REASON_CODE_ROW_UNREADABLE

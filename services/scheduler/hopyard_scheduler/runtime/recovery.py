@@ -33,7 +33,7 @@ from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.policy_process.placement import runs_inline
 from hopyard_scheduler.runtime.journal import Journal, persist
 from hopyard_scheduler.runtime.journal_rows import JournalRows
-from hopyard_scheduler.runtime.projections import unreadable_row, was_unreadable
+from hopyard_scheduler.runtime.projections import has_damaged_row, unreadable_row, was_unreadable
 
 if TYPE_CHECKING:
     from hopyard.v1 import appstat_pb2_grpc
@@ -100,7 +100,8 @@ async def recover(core: Core, journal: Journal, stub: appstat_pb2_grpc.AppStatSe
     """Replay the journals of the cluster and of all unfinished experiments into the core.
 
     If the journal of a stream cannot be read, the experiments of that stream are paused (`RecoveryResult.rows`), and the core does
-    not have it. Others are not affected. If it can be read again, its experiments continue in the state that the journal records.
+    not have it. Others are not affected. If it can be read again, its experiments continue in the state that the journal records. The
+    damaged row of an experiment is written again from its journal.
 
     Args:
         core: An empty core (the state machine of the engine).
@@ -143,9 +144,10 @@ async def _replay_or_pause(
         found: Receives the result.
     """
     failures, backoff, rng = 0, Backoff(), random.Random()
+    damaged = [one for one in experiments if has_damaged_row(one)]
     while True:
         try:
-            rows = await readable_rows(journal, name) if any(map(was_unreadable, experiments)) else []
+            rows = await readable_rows(journal, name) if damaged or any(map(was_unreadable, experiments)) else []
             await replay(core, journal, name, found)
         except (Unavailable, TimedOut) as error:
             core.forget(name)
@@ -155,15 +157,22 @@ async def _replay_or_pause(
             await asyncio.sleep(wait)
         except Exception as error:  # noqa: BLE001 - any error concerns only this journal
             core.forget(name)
+            for one in damaged:
+                # Its row would tell its group, whose journal may be a readable one.
+                _LOG.error("experiment %s is not continued unless its group is: %s", one.id, one.reason)
+            if len(damaged) == len(experiments):
+                return
             if isinstance(error, RecordError | DataLoss):
                 _LOG.error("experiment %s is paused: %s", name, error)
                 why = str(error)
             else:
                 _LOG.exception("experiment %s is paused: its journal cannot be replayed", name)
                 why = f"{type(error).__name__}: {error}"
-            found.rows += [unreadable_row(experiment, why) for experiment in experiments]
+            found.rows += [unreadable_row(one, why) for one in experiments if not has_damaged_row(one)]
             return
         else:
+            if damaged:
+                _LOG.warning("the row of experiment %s was damaged, and is written again from its journal", name)
             found.rows += rows
             return
 
@@ -187,14 +196,14 @@ async def readable_rows(journal: Journal, name: StreamId) -> list[appstat_pb2.Pr
 
 
 async def live_experiments(stub: appstat_pb2_grpc.AppStatServiceAsyncStub) -> dict[str, experiment_pb2.Experiment]:
-    """Return all unfinished experiments by id, as AppStat has them. Retries until AppStat answers."""
+    """Return all unfinished experiments by id, as AppStat has them, also those with a damaged row. Retries until AppStat answers."""
     found = {}
     for state in LIVE_STATES:
         token = ""
         while True:
             request = appstat_pb2.QueryExperimentsRequest(state=state, page_token=token)
             page = await persist(lambda request=request: stub.QueryExperiments(request))  # type: ignore[misc]
-            found.update({experiment.id: experiment for experiment in page.experiments})
+            found.update({experiment.id: experiment for experiment in (*page.experiments, *page.damaged)})
             token = page.next_page_token
             if not token:
                 break

@@ -79,7 +79,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size or the page token is invalid.
         """
         wanted = EXPERIMENT_STATES.from_proto(request.state) if request.state else None
-        found = [e for e in await self._commands.queries.show_all() if wanted is None or e.state == request.state]
+        everything = await self._commands.queries.show_all(damaged=True)
+        found = [e for e in everything if wanted is None or e.state == request.state]
         shown, token = page(found, request.page_size, request.page_token)
         return pb.ListExperimentsResponse(experiments=shown, next_page_token=token)
 

@@ -83,8 +83,8 @@ class SnapshotNeeds:
         """Return True if an owner needs a blob.
 
         Args:
-            owner: The id of a stream that `read` has read or that is in the core, or `BUNDLE_OWNER` for code bundles. The empty
-                text is the owner of blobs stored without a named owner; it needs every blob.
+            owner: The id of a stream that is in the core or that `read` has read; or `BUNDLE_OWNER`, for code bundles. Empty: the
+                blob was stored without a named owner, and is treated as needed.
             sha256: The hash of the blob.
         """
         if owner == BUNDLE_OWNER:

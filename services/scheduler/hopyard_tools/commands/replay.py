@@ -274,6 +274,7 @@ def _rows_document(checked: StreamCheck) -> dict[str, Any]:
     return {
         "count": len(checked.rows),
         "equal": not (checked.differences or checked.damage),
+        "damage": checked.damage or None,
         "differences": [_fields(difference) for difference in checked.differences],
     }
 

@@ -20,6 +20,7 @@ MOST_SHOWN: Final = 20
 
 _NAME: Final = "rows"
 _ADVICE: Final = "hopyard doctor --rebuild writes the rows again from the journal, while no cluster runs"
+_RESTORE: Final = "restore the data directory from a backup (hopyard restore)"
 
 
 async def check(server: str | None, data: Path) -> list[Finding]:
@@ -51,7 +52,7 @@ async def check(server: str | None, data: Path) -> list[Finding]:
                     found.append(problem(_NAME, "\n    ".join(shown), _ADVICE, needed=True))
             found += await _without_journal(client, known, unread)
     except DataLoss as error:
-        return [*found, problem(_NAME, str(error), _ADVICE, needed=True)]
+        return [*found, problem(_NAME, str(error), _RESTORE, needed=True)]
     except HopyardError as error:
         return [*found, problem(_NAME, f"not compared: {error}", "repeat hopyard doctor later", needed=True)]
     if not found:
@@ -62,16 +63,16 @@ async def check(server: str | None, data: Path) -> list[Finding]:
 
 async def _without_journal(client: AsyncClient, known: set[str], unread: set[str]) -> list[Finding]:
     """Return a finding for each experiment that has a row, and no journal in which it could be."""
-    advice = "restore the data directory from a backup, or delete it with hopyard rm --force"
+    advice = f"{_RESTORE}, or delete the experiment with hopyard rm --force"
     return [
         problem(_NAME, f"{one.id}: found a row of an experiment without a journal", advice, needed=True)
         for one in await client.experiments()
-        if one.id not in known and (one.group or one.id) not in unread and not await _begins(client, one.id)
+        if one.id not in known and (one.group or one.id) not in unread and not await _changed_since(client, one.id)
     ]
 
 
-async def _begins(client: AsyncClient, experiment: str) -> bool:
-    """Return whether an experiment exists no more, or has a journal by now: it was deleted or created after the streams were listed."""
+async def _changed_since(client: AsyncClient, experiment: str) -> bool:
+    """Return whether an experiment was deleted since the streams were listed, or has got a journal since."""
     from hopyard.v1 import appstat_pb2
 
     stub = await appstat_of(client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +15,11 @@ from hopyard._common.plugins import load_plugin
 from hopyard._net.auth import CallerKind, find_token
 from hopyard._net.rpc import channel
 from hopyard._net.server.embedded import SERVICES
-from hopyard.client.local_cluster.data_dir_lock import DataLock
-from hopyard.errors import Conflict, NotFound
+from hopyard.client.local_cluster.data_dir_lock import DataLock, has_data
+from hopyard.errors import Conflict, DataLoss, HopyardError, NotFound
 from hopyard.v1 import appstat_pb2
 from hopyard.v1.appstat_pb2_grpc import AppStatServiceStub
-from hopyard_tools.projections.stream_check import StreamCheck, check_all
+from hopyard_tools.projections.stream_check import StreamCheck, check_all, check_stream
 
 if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
@@ -32,7 +32,7 @@ class Rebuild:
     """What a rebuild changes.
 
     Attributes:
-        changed: The streams whose rows differ from the journal, with the differences.
+        changed: The streams whose rows differ from the journal, with the differences, but without the rows.
         equal: Ids of the streams whose rows do not differ.
         damaged: The streams whose journal cannot be read. They are not rebuilt.
         written: Whether the rows were written.
@@ -59,7 +59,7 @@ async def rebuild_rows(data: Path, names: Sequence[str], agree: Callable[[Rebuil
         NotFound: No cluster has run in the directory, or there is no such experiment.
         DataLoss: The database is damaged.
     """
-    if not (data / "cluster.lock").exists():
+    if not has_data(data):
         raise NotFound(f"{data}: no cluster has run here, so there is nothing to rebuild; name another with --data")
     try:
         lock = DataLock.acquire(data, "hopyard doctor --rebuild")
@@ -67,7 +67,8 @@ async def rebuild_rows(data: Path, names: Sequence[str], agree: Callable[[Rebuil
         raise Conflict(f"{error}; --rebuild needs a cluster that does not run") from error
     try:
         async with _appstat(data) as stub:
-            checks = [one async for one in check_all(stub)]
+            # The rows of all streams may need much memory: they are made again when they are written.
+            checks = [one.without_rows() async for one in check_all(stub)]
             for name in names:
                 if not any(one.is_named(name) for one in checks):
                     known = (
@@ -85,7 +86,7 @@ async def rebuild_rows(data: Path, names: Sequence[str], agree: Callable[[Rebuil
                 return plan
             holder = f"hopyard doctor --rebuild on {socket.gethostname()}:{os.getpid()}"
             begun = await stub.BeginEpoch(appstat_pb2.BeginEpochRequest(holder=holder))
-            await stub.ReplaceProjections(iter(_messages(begun.epoch, plan.changed)))
+            await _replace(stub, begun.epoch, plan.changed)
             return Rebuild(plan.changed, plan.equal, plan.damaged, written=True)
     finally:
         lock.release()
@@ -104,13 +105,38 @@ async def _appstat(data: Path) -> AsyncIterator[AppStatServiceAsyncStub]:
         await service.stop()
 
 
-def _messages(epoch: int, checks: Sequence[StreamCheck]) -> Iterator[appstat_pb2.ReplaceProjectionsRequest]:
-    """Yield the request that replaces the rows of streams with those that follow from their journals, in parts."""
+async def _replace(stub: AppStatServiceAsyncStub, epoch: int, checks: Sequence[StreamCheck]) -> None:
+    """Replace the rows of streams with those that follow from their journals, in one transaction.
+
+    The rows of one stream at a time are in memory. If a stream has changed since its check, AppStat refuses the request.
+    """
+    failures: list[HopyardError] = []
+
+    async def messages() -> AsyncIterator[appstat_pb2.ReplaceProjectionsRequest]:
+        try:
+            async for message in _messages(stub, epoch, checks):
+                yield message
+        except HopyardError as error:  # AppStat writes nothing, because the request is not complete.
+            failures.append(error)
+
+    try:
+        await stub.ReplaceProjections(messages())
+    except HopyardError as error:
+        raise (failures or [error])[0] from None
+
+
+async def _messages(
+    stub: AppStatServiceAsyncStub, epoch: int, checks: Sequence[StreamCheck]
+) -> AsyncIterator[appstat_pb2.ReplaceProjectionsRequest]:
+    """Yield the request that replaces the rows of streams, in parts."""
     part = appstat_pb2.ReplaceProjectionsRequest(epoch=epoch)
     for one in checks:
         part.streams.add(stream=one.stream, length=one.length, experiments=one.experiments)
     size = 0
-    for one in checks:
+    for checked in checks:
+        one = await check_stream(stub, checked.stream)
+        if one.damage:
+            raise DataLoss(one.damage)
         for key, row in one.rows.items():
             other = one.found.get(key)
             foreign = other is not None and key[0] == "scaling" and other.scaling.experiment not in one.experiments

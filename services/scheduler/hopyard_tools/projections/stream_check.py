@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hopyard.errors import DataLoss, NotFound
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
 
 
+class _DamagedJournal(Exception):
+    """The journal of a stream cannot be read, because of the damage that is the text."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamCheck:
     """The result of the check of one stream.
@@ -25,15 +29,18 @@ class StreamCheck:
         stream: Id of the stream.
         length: Number of records from which the rows follow.
         experiments: Ids of its experiments.
+        names: Names of its experiments.
         rows: The rows that follow from its journal, by key.
         found: The rows of AppStat, by key.
         differences: The differences between them.
-        damage: Why the journal cannot be read; empty: it was read. Nothing else is known then.
+        damage: Why the journal cannot be read; empty: it was read. There are no rows then, and only those experiments that AppStat has
+            readable rows of, or that are in the records before the damage.
     """
 
     stream: str
     length: int = 0
     experiments: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     rows: dict[RowKey, appstat_pb2.Projection] = field(default_factory=dict)
     found: dict[RowKey, appstat_pb2.Projection] = field(default_factory=dict)
     differences: tuple[RowDifference, ...] = ()
@@ -41,10 +48,11 @@ class StreamCheck:
 
     def is_named(self, name: str) -> bool:
         """Return whether `name` is the id of the stream, or the id or name of one of its experiments."""
-        names = {
-            self.rows["experiment", one].experiment.name for one in self.experiments if ("experiment", one) in self.rows
-        }
-        return name in {self.stream, *self.experiments, *names}
+        return name in {self.stream, *self.experiments, *self.names}
+
+    def without_rows(self) -> StreamCheck:
+        """Return the result without the rows, which may need much memory."""
+        return replace(self, rows={}, found={})
 
 
 async def check_stream(stub: AppStatServiceAsyncStub, stream: str) -> StreamCheck:
@@ -56,7 +64,7 @@ async def check_stream(stub: AppStatServiceAsyncStub, stream: str) -> StreamChec
 
     Raises:
         NotFound: The stream has no records, because it was deleted or does not exist.
-        DataLoss: The database cannot be read.
+        DataLoss: The database cannot be read. Damage of the journal is no error, but `StreamCheck.damage`.
     """
     made = JournalRows()
     try:
@@ -78,11 +86,32 @@ async def check_stream(stub: AppStatServiceAsyncStub, stream: str) -> StreamChec
                 {k[1] for k in rows if k[0] == "scaling"}
             ):
                 break
-    except (DataLoss, RecordError) as error:
-        return StreamCheck(stream, damage=str(error))
+    except _DamagedJournal as damage:
+        return await _damaged(stub, stream, made, str(damage))
     rows = with_quarantined(rows, dict(found))
     differences = tuple(compare(rows, found, damaged, experiments))
-    return StreamCheck(stream, made.length, experiments, rows, dict(found), differences)
+    return StreamCheck(stream, made.length, experiments, _names(rows), rows, dict(found), differences)
+
+
+async def _damaged(stub: AppStatServiceAsyncStub, stream: str, made: JournalRows, damage: str) -> StreamCheck:
+    """Return the result for a stream whose journal cannot be read. Its experiments are found by their rows and the records before."""
+    names: dict[str, str] = {}
+    request = appstat_pb2.QueryExperimentsRequest()
+    while True:
+        page = await stub.QueryExperiments(request)
+        found = (*page.experiments, *page.damaged)
+        names |= {one.id: one.name for one in found if (one.group or one.id) == stream}
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            break
+    for key, row in made.table().rows.items():
+        if key[0] == "experiment":
+            names.setdefault(row.experiment.id, row.experiment.name)
+    return StreamCheck(stream, experiments=tuple(names), names=tuple(names.values()), damage=damage)
+
+
+def _names(rows: Mapping[RowKey, appstat_pb2.Projection]) -> tuple[str, ...]:
+    return tuple(row.experiment.name for row in rows.values() if row.HasField("experiment"))
 
 
 def with_quarantined(
@@ -126,17 +155,24 @@ async def check_all(stub: AppStatServiceAsyncStub) -> AsyncIterator[StreamCheck]
 
 
 async def _read(stub: AppStatServiceAsyncStub, stream: str, made: JournalRows, until: int | None = None) -> None:
-    """Apply the records of a stream after those that were applied, up to number `until`; None: to its present end."""
+    """Apply the records of a stream after those that were applied, up to number `until`; None: to its present end.
+
+    Raises:
+        _DamagedJournal: The records cannot be read.
+    """
     if until is not None and made.length >= until:
         return
     request = appstat_pb2.ReadJournalRequest(stream=stream, from_position=made.length + 1)
     call = stub.ReadJournal(request)
-    async for response in call:
-        for record in response.records:
-            if until is not None and record.position > until:
-                call.cancel()
-                return
-            made.take(record)
+    try:
+        async for response in call:
+            for record in response.records:
+                if until is not None and record.position > until:
+                    call.cancel()
+                    return
+                made.take(record)
+    except (DataLoss, RecordError) as error:
+        raise _DamagedJournal(str(error)) from error
 
 
 async def _projections(

@@ -149,7 +149,7 @@ class ProcessFamily:
         for pid in procfs.tree(self._leader):
             if (status := status_of(pid)) is not None:
                 self._known[pid] = status.began
-        procfs.kill(self._known)
+        procfs.kill(list(self._known))  # Another thread may add some meanwhile.
 
     def end(self, seconds: float) -> list[int]:
         """Kill all members, repeatedly, until none of them runs or `seconds` have passed; return the ids of those that still run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import statistics
@@ -14,7 +15,8 @@ from hopyard._common import formatting
 from hopyard._common.private_files import check_own_folder
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 from hopyard.client.address import read_address
-from hopyard.client.local_cluster.data_dir_lock import is_locked, lock_holder
+from hopyard.client.local_cluster.data_dir_lock import has_data, is_locked, lock_holder
+from hopyard.client.local_cluster.processes import is_serving
 from hopyard.errors import InvalidInput
 
 LEAST_FREE: Final = 1 << 30
@@ -47,21 +49,27 @@ def data_folder(data: Path) -> Finding:
         return problem(
             name, f"{data} is not writable", "change its permissions, or name another: --data DIR", needed=True
         )
-    if not (data / "cluster.lock").exists():
+    if not has_data(data):
         return ok(name, f"{data}: no cluster has run here", needed=True)
     if is_locked(data):
         holder = lock_holder(data)
         who = f"{holder[1]} (process {holder[0]})" if holder else "another process"
         return ok(name, f"{data}: {who} serves it at {read_address(data) or 'no address yet'}", needed=True)
+    if served := served_at(data):
+        return ok(name, f"{data}: a scheduler serves it at {served}", needed=True)
     return ok(name, f"{data}: a stopped cluster", "hopyard experiments shows what is in it", needed=True)
 
 
 def served_at(data: Path) -> str:
-    """Return the address of the scheduler that serves a data directory of this user; empty: no cluster runs there."""
+    """Return the address of the scheduler that serves a data directory of this user; empty: no cluster runs there.
+
+    Services that were started one by one do not hold the lock of the directory, so the scheduler is asked.
+    """
     try:
-        return (read_address(data) or "") if is_locked(data) else ""
+        address = read_address(data) or ""
     except InvalidInput:  # `data_folder` reports it.
         return ""
+    return address if address and (is_locked(data) or asyncio.run(is_serving(address))) else ""
 
 
 def disk(data: Path) -> list[Finding]:

@@ -52,23 +52,17 @@ def rebuild_rows(data: Path, experiments: list[str], *, dry_run: bool, yes: bool
             {
                 "dry_run": dry_run,
                 "rebuilt": done.written,
-                "changed": [
-                    {
-                        "experiments": one.experiments,
-                        "differences": [
-                            {name: getattr(each, name) for name in each.__dataclass_fields__}
-                            for each in one.differences
-                        ],
-                    }
-                    for one in done.changed
-                ],
+                "changed": [{"experiments": one.experiments, "differences": one.differences} for one in done.changed],
                 "equal": done.equal,
-                "damaged": [{"stream": one.stream, "error": one.damage} for one in done.damaged],
+                "damaged": [
+                    {"stream": one.stream, "experiments": one.experiments, "error": one.damage} for one in done.damaged
+                ],
             }
         )
     else:
         for one in done.damaged:
-            say(f"error: {one.stream} is not rebuilt, because its journal is damaged: {one.damage}")
+            names = ", ".join(one.experiments) or one.stream
+            say(f"error: {names} is not rebuilt, because its journal is damaged: {one.damage}")
         if done.written:
             emit(f"rebuilt {', '.join(changed)}")
         elif not changed:

@@ -119,6 +119,11 @@ def lock_holder(data: Path) -> tuple[int, str] | None:
         return None
 
 
+def has_data(data: Path) -> bool:
+    """Return whether the data directory `data` has the data of a cluster, also of one whose services were started one by one."""
+    return any((data / name).exists() for name in ("cluster.lock", "appstat.sqlite"))
+
+
 def is_locked(data: Path) -> bool:
     """Return whether a cluster holds the lock of the data directory `data` now."""
     try:

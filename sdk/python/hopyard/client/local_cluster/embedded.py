@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -13,7 +14,7 @@ from hopyard._common.plugins import READERS, load_plugin
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, lay_out_slots
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
-from hopyard.errors import InvalidInput, Unavailable
+from hopyard.errors import Conflict, InvalidInput, Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +94,17 @@ def check_database(data: Path, *, adopt: bool = False) -> None:
     check(data, adopt=adopt)
 
 
+def check_journal(data: Path) -> None:
+    """Raise an error if the journal of the cluster itself is damaged. Call it when a service in the data directory did not start.
+
+    Raises:
+        DataLoss: The journal, or the file of the database, is damaged. The message of the first names the position.
+    """
+    check: Any = load_plugin(READERS, "database")
+    with suppress(Conflict, Unavailable):  # It cannot be read now, so that is not known.
+        check(data, adopt=True, journal=True)
+
+
 class EmbeddedCluster:
     """A local cluster that runs from `start` to `stop`.
 
@@ -139,7 +151,7 @@ class EmbeddedCluster:
         Raises:
             InvalidInput: The numbers of slots and GPUs contradict each other or this computer.
             Conflict: Another cluster holds the lock of the directory (the message names its process), or the database is lost.
-            DataLoss: The database is damaged.
+            DataLoss: The database, or the journal of the cluster itself, is damaged.
             Unavailable: A process exited before it served requests. The message ends with the last lines of its log.
             TimedOut: A process did not serve requests in time. The message ends in the same way.
         """
@@ -159,8 +171,10 @@ class EmbeddedCluster:
                 starting.append(await self._begin(self._agent(str(self.data))))
             scheduler, *_ = [await process.ready() for process in starting]
             self._scheduler = scheduler
-        except BaseException:
+        except BaseException as error:
             await self.stop(grace=2.0)
+            if isinstance(error, Unavailable):
+                await asyncio.to_thread(check_journal, self.data)
             raise
         return scheduler
 

@@ -27,7 +27,9 @@ def has_live_jobs(experiment: experiment_pb2.Experiment) -> bool:
     return any(experiment.jobs.get(name) for name in _LIVE_NAMES)
 
 
-def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: Iterable[experiment_pb2.Job]) -> None:
+def show_experiment(
+    experiment: experiment_pb2.Experiment, resume: str, jobs: Iterable[experiment_pb2.Job] | None
+) -> None:
     """Change the message of an experiment of a cluster that has ended, in place, to what clients show.
 
     It has no slots. A running or ending experiment gets the reason INTERRUPTED, by which clients show it as INTERRUPTED. A
@@ -36,10 +38,11 @@ def show_experiment(experiment: experiment_pb2.Experiment, resume: str, jobs: It
     Args:
         experiment: The experiment as AppStat stores it.
         resume: The command that continues it.
-        jobs: Its jobs after `show_job`, from which jobs by state are counted again; used only if `has_live_jobs` is true.
+        jobs: Its jobs after `show_job`, from which jobs by state are counted again; used only if `has_live_jobs` is true. None: they
+            cannot be read, and the counts stay as they were.
     """
     experiment.slots = experiment.share = 0
-    if has_live_jobs(experiment):
+    if jobs is not None and has_live_jobs(experiment):
         counts: Mapping[str, int] = Counter(JOB_STATES.from_proto(job.state).value for job in jobs)
         experiment.jobs.clear()
         experiment.jobs.update(counts)

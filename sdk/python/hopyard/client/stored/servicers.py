@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hopyard import __version__
 from hopyard.client.stored.interruption import has_live_jobs, show_experiment, show_job
-from hopyard.errors import InvalidInput, NotFound
-from hopyard.v1 import appstat_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
+from hopyard.errors import DataLoss, InvalidInput, NotFound
+from hopyard.v1 import appstat_pb2, common_pb2, data_pb2, experiment_pb2, job_manager_pb2, resource_manager_pb2
 from hopyard.v1.data_pb2_grpc import DataServiceServicer
 from hopyard.v1.experiment_pb2_grpc import ExperimentServiceServicer
 from hopyard.v1.job_manager_pb2_grpc import JobManagerServiceServicer
@@ -43,20 +43,28 @@ class StoredExperiments:
         self._resume = resume
 
     async def all(self) -> list[experiment_pb2.Experiment]:
-        """Return all experiments, newest first."""
+        """Return all experiments, newest first.
+
+        One whose row is damaged has the reason ROW_UNREADABLE. One with a damaged row of a job has a warning.
+        """
         found: list[experiment_pb2.Experiment] = []
         request = appstat_pb2.QueryExperimentsRequest(page_size=_PAGE)
         while True:
             rows = await self._appstat.QueryExperiments(request)
             found += rows.experiments
+            found += rows.damaged
             if not rows.next_page_token:
                 break
             request.page_token = rows.next_page_token
         names = [one.name for one in found]
         for one in found:
-            if one.state not in _ENDED:
+            if one.state not in _ENDED and one.reason_code != common_pb2.REASON_CODE_ROW_UNREADABLE:
                 named = one.name if names.count(one.name) == 1 else one.id
-                jobs = await self.jobs(one.id) if has_live_jobs(one) else []
+                jobs: list[experiment_pb2.Job] | None = None
+                try:
+                    jobs = await self.jobs(one.id) if has_live_jobs(one) else []
+                except DataLoss as error:
+                    one.warning = str(error)
                 show_experiment(one, self._resume(named), jobs)
         return sorted(found, key=lambda one: (-one.created_at, one.id))
 

@@ -100,6 +100,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     import asyncio
 
     from hopyard.cli.doctor import agents, cluster, database, disk, host, journal, packages
+    from hopyard.client.local_cluster.data_dir_lock import has_data
 
     for look in (
         host.python,
@@ -124,7 +125,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
         yield from asyncio.run(cluster.server(served, data))
     if quick:
         return
-    if address is None and (data / "cluster.lock").exists():
+    if address is None and has_data(data):
         pages = database.pages(data)
         yield pages
         readable = not pages.fails

@@ -22,7 +22,7 @@ from hopyard.cli.errors import EXIT_DONE, Interrupted
 from hopyard.cli.interrupts import Interrupts
 from hopyard.cli.output import say, show
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
-from hopyard.client.local_cluster.embedded import agent_service, check_database
+from hopyard.client.local_cluster.embedded import agent_service, check_database, check_journal
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, ServiceProcess, ServiceSpec
 from hopyard.errors import HopyardError, Unavailable
 
@@ -367,6 +367,7 @@ def run_cluster(
 
     Raises:
         Conflict: Another cluster holds the lock of the data directory.
+        DataLoss: The database, or the journal of the cluster itself, is damaged.
         Unavailable: A service exited before it served requests, or crashed too often. All services are stopped.
         TimedOut: A service did not serve requests in time. All services are stopped.
     """
@@ -391,6 +392,9 @@ def run_cluster(
                 await interrupts.unless(interrupts.first, cluster.keep())
             except Interrupted:
                 say(f"stopping ({interrupts.to_quit} ends everything at once)")
+            except Unavailable:
+                await asyncio.to_thread(check_journal, data)
+                raise
             finally:
                 try:
                     await interrupts.unless(interrupts.second, cluster.stop())

@@ -281,11 +281,11 @@ def wait(
     from hopyard.cli.errors import EXIT_FAILED
     from hopyard.cli.output import emit_json, say
     from hopyard.client.display.outcome import ended_error
-    from hopyard.policy.vocabulary.reasons import ReasonCode
+    from hopyard.policy.vocabulary.reasons import NEEDS_A_PERSON, ReasonCode
 
     def tell_waiting(found: ExperimentValue) -> None:
         nobody = f", and no cluster runs in {idle}" if idle is not None else ""
-        if found.reason_code in (ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING):
+        if found.reason_code in NEEDS_A_PERSON:
             nobody = f" ({found.reason}){nobody}"
         command = f"hopyard resume {found.id}"
         if idle is None and found.reason_code is ReasonCode.ONLY_PAUSED_JOBS:

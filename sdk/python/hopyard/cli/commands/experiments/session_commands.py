@@ -17,6 +17,7 @@ from hopyard.cli.commands.session.run_session import RunSession
 from hopyard.cli.connect import choose, connected, find_unfinished, stopped_data_dir
 from hopyard.cli.output import say
 from hopyard.client.async_client import AsyncClient
+from hopyard.client.local_cluster.data_dir_lock import has_data
 from hopyard.client.submission import Submission, left_out_note, prepare
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import NotFound
@@ -172,7 +173,7 @@ def need_cluster(address: str | None, directory: Path, action: str) -> None:
 
     `action` is the verb of the message, such as "resume".
     """
-    if address is None and not (directory / "cluster.lock").exists():
+    if address is None and not has_data(directory):
         raise NotFound(
             f"{directory}: no cluster has run here, so there is nothing to {action}; name another with --data"
         )

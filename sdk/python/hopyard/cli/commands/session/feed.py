@@ -13,11 +13,9 @@ from hopyard.client.display.outcome import metrics_seen
 from hopyard.client.types import Experiment, ExperimentState
 from hopyard.client.wire import converters
 from hopyard.errors import HopyardError
-from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard.policy.vocabulary.reasons import NEEDS_A_PERSON, ReasonCode
 
-_GIVEN_UP: Final = frozenset(
-    [ReasonCode.POLICY_ERROR, ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING]
-)
+_GIVEN_UP: Final = NEEDS_A_PERSON | {ReasonCode.POLICY_ERROR}
 """Reasons for which the cluster pauses an experiment by itself, so that only a person can continue it."""
 
 POLL_SECONDS: Final = 0.1

@@ -6,7 +6,7 @@ arguments, not its sentence, which `explain` composes and which may change.
 
 from __future__ import annotations
 
-from hopyard.policy.vocabulary.reasons.codes import ReasonCode
+from hopyard.policy.vocabulary.reasons.codes import NEEDS_A_PERSON, ReasonCode
 from hopyard.policy.vocabulary.reasons.reason import Argument, Reason, explain
 
-__all__ = ["Argument", "Reason", "ReasonCode", "explain"]
+__all__ = ["NEEDS_A_PERSON", "Argument", "Reason", "ReasonCode", "explain"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 
 class ReasonCode(enum.Enum):
@@ -31,6 +32,7 @@ class ReasonCode(enum.Enum):
     POLICY_ERROR = "POLICY_ERROR"
     ENGINE_ERROR = "ENGINE_ERROR"
     JOURNAL_UNREADABLE = "JOURNAL_UNREADABLE"
+    ROW_UNREADABLE = "ROW_UNREADABLE"
     LEAVING_RUNS = "LEAVING_RUNS"
     LEAVING_SNAPSHOTS = "LEAVING_SNAPSHOTS"
     ONLY_PAUSED_JOBS = "ONLY_PAUSED_JOBS"
@@ -256,3 +258,7 @@ class ReasonCode(enum.Enum):
     METRIC_NOT_REPORTED = "METRIC_NOT_REPORTED"
     METRIC_LEARNED = "METRIC_LEARNED"
     RETRY_REFUSED = "RETRY_REFUSED"
+
+
+NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING])
+"""Reasons for which the engine pauses an experiment until a person has examined it."""

@@ -90,6 +90,11 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "its journal cannot be read: {error}",
         "The journal could not be read when the scheduler started, or to restore a policy process, so the experiment is paused.",
     ),
+    Code.ROW_UNREADABLE: Sentence(
+        "its row in the database is damaged ({error}); while no cluster runs, hopyard doctor --rebuild {experiment} writes the row "
+        "again from the journal",
+        "The row of the experiment in the database cannot be read, so only its id, its state and its time of creation are known.",
+    ),
     Code.LEAVING_RUNS: Sentence(
         "waits for {runs:run|runs} to reach a boundary and leave",
         "The experiment is pausing or ending, and has runs.",

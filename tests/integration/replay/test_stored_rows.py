@@ -173,7 +173,7 @@ async def test_each_changed_row_is_named_with_its_place_and_rebuilt(
     assert await asyncio.to_thread(run, ["replay", a, "--data", str(stopped.data), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["decisions_equal"]
-    assert not document["rows"]["equal"]
+    assert (document["rows"]["equal"], document["rows"]["damage"]) == (False, None)
     (report,) = [one for one in document["rows"]["differences"] if one["row"] == "statistic"]
     assert (report["job"], report["position"], report["field"], report["found"]) == (
         "1",

@@ -13,8 +13,9 @@ from hopyard.v1 import appstat_pb2 as pb
 from hopyard.v1 import experiment_pb2
 from hopyard_scheduler.runtime.journal_rows import key_of
 from hopyard_scheduler.runtime.projections import unreadable_row
+from hopyard_tools.commands import replay
 from hopyard_tools.projections.comparison import compare
-from hopyard_tools.projections.stream_check import with_quarantined
+from hopyard_tools.projections.stream_check import StreamCheck, with_quarantined
 
 pytestmark = pytest.mark.quick
 
@@ -173,3 +174,13 @@ def test_the_rows_of_a_quarantined_experiment_are_those_that_are_stored() -> Non
     metric([*stored.values()])
     report = ("statistic", "e-1", "1", "5", "")
     assert found[report].statistic.report.metrics["loss"] == 0.25
+
+
+def test_the_document_of_a_replay_tells_damage_from_differences() -> None:
+    assert replay._rows_document(StreamCheck("x", damage="record 7 is missing")) == {
+        "count": 0,
+        "equal": False,
+        "damage": "record 7 is missing",
+        "differences": [],
+    }
+    assert replay._rows_document(StreamCheck("x", length=1))["damage"] is None

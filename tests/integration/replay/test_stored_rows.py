@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hopyard._net.server.embedded import Embedded
+from hopyard.cli.doctor import disk
 from hopyard.cli.doctor.check_result import Health
 from hopyard.cli.doctor.database import rows
 from hopyard.cli.main import run
@@ -276,6 +277,22 @@ async def test_damaged_pages_of_the_tables_are_no_damage_of_a_journal(stopped: S
     assert found.advice == "restore the data directory from a backup (hopyard restore)"
     with pytest.raises(DataLoss, match=r"is malformed|the database is damaged"):
         await rebuild_rows(stopped.data, [], never)
+
+
+async def test_services_that_were_started_one_by_one_are_found(stopped: Stopped) -> None:
+    (stopped.data / "cluster.lock").unlink()
+    assert await asyncio.to_thread(disk.served_at, stopped.data) == ""
+    services = Embedded(stopped.data, lease_seconds=10.0, heartbeat_seconds=1.0)
+    address = await services.start()
+    try:
+        assert await asyncio.to_thread(disk.served_at, stopped.data) == address
+        found = await asyncio.to_thread(disk.data_folder, stopped.data)
+        assert found.detail == f"{stopped.data}: a scheduler serves it at {address}"
+        with pytest.raises(Conflict, match=r"another appstat .* uses this data folder; stop it"):
+            await rebuild_rows(stopped.data, [], never)
+    finally:
+        await services.stop()
+    assert [one.health for one in await rows(None, stopped.data)] == [Health.OK]
 
 
 async def test_a_rebuild_needs_a_stopped_cluster_and_a_known_experiment(stopped: Stopped, tmp_path: Path) -> None:

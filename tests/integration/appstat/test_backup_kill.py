@@ -1,84 +1,89 @@
-"""Tests of the commands `backup` and `restore` as processes: SIGKILL at any moment, a full disk, and what they print."""
+"""Tests of backups and restores that are killed at any step, and of what the commands print."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, command, json_of, silent, start
+from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, command, json_of, silent
+from tests.kill_at_step import killed_at_each_step
 from tests.small_disk import small_disk
 
-KILLS = 3
-BLOBS = 40
+BLOBS = 4
+
+
+def content(number: int) -> bytes:
+    return b"blob %d" % number
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataDirectory:
-    """A data directory with many blobs, so that a backup takes some time."""
-    made = DataDirectory(tmp_path / "data")
+    """A data directory with some blobs, alone in a folder."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    made = DataDirectory(folder / "data")
     made.add_records("e", 1, 200)
     for number in range(BLOBS):
-        made.add_blob(random.Random(number).randbytes(200_000))
+        made.add_blob(content(number))
     return made
 
 
-def killed(folder: Path, wanted: int, *arguments: object) -> bool:
-    """Start a command, kill it when there are `wanted` files in a folder, and return whether it was killed before its end."""
-    process = start(*arguments)
-    while process.poll() is None and sum(len(names) for _, _, names in os.walk(folder)) < wanted:
-        time.sleep(0.002)
-    process.kill()
-    process.communicate()
-    return process.returncode == -9
+def create(folder: Path) -> None:
+    """Make a backup of the data directory in a folder."""
+    BACKUPS.create(folder / "data", folder / "backups", None, silent)
 
 
-def test_a_killed_backup_leaves_the_earlier_ones_and_the_next_one_continues(
+def restore(folder: Path) -> None:
+    """Make a new data directory of the newest backup in a folder."""
+    given: dict[str, Any] = {"number": None, "as_copy": False, "new_tokens": False, "force": False, "note": silent}
+    BACKUPS.restore(folder / "backups", folder / "new", **given)
+
+
+def test_a_backup_killed_at_any_step_leaves_the_earlier_ones_and_the_next_one_continues(
     data: DataDirectory, tmp_path: Path
 ) -> None:
-    target = tmp_path / "backups"
-    BACKUPS.create(data.path, target, None, silent)
-    before = sum(len(names) for _, _, names in os.walk(target))
+    create(data.path.parent)
     for number in range(BLOBS, 2 * BLOBS):
-        data.add_blob(random.Random(number).randbytes(200_000))
-    struck = complete = 0
-    for moment in sorted(random.Random(1).sample(range(1, BLOBS), KILLS)):
-        was_killed = killed(target, before + moment, "backup", "create", target, "--data", data.path)
-        struck, complete = struck + was_killed, complete + (not was_killed)
-        found = BACKUPS.verify(target, None, silent)
+        data.add_blob(content(number))
+    generations, copied = [], []
+    for copy in killed_at_each_step(create, data.path.parent):
+        found = BACKUPS.verify(copy / "backups", None, silent)
         assert found.damage == ()
-        assert len(found.generations) == 1 + complete
-    assert struck >= 1
-    made = BACKUPS.create(data.path, target, None, silent)
-    assert made.copied_blobs < BLOBS  # The killed ones have copied the others.
-    assert made.generation.blobs == 2 * BLOBS
-    assert list((target / "incoming").iterdir()) == []
-    assert BACKUPS.verify(target, None, silent).damage == ()
+        generations.append(len(found.generations))
+        made = BACKUPS.create(copy / "data", copy / "backups", None, silent)
+        assert made.generation.blobs == 2 * BLOBS
+        copied.append(made.copied_blobs)
+        assert list((copy / "backups" / "incoming").iterdir()) == []
+        assert BACKUPS.verify(copy / "backups", None, silent).damage == ()
+    # The killed ones have copied more and more blobs. Only one that was killed after the manifest was written has added a generation.
+    assert copied == sorted(copied, reverse=True)
+    assert set(copied) == set(range(BLOBS + 1))
+    assert generations == sorted(generations)
+    assert (generations[0], generations[-1]) == (1, 2)
 
 
-def test_a_killed_restore_leaves_no_directory_and_the_next_one_succeeds(data: DataDirectory, tmp_path: Path) -> None:
-    target, new = tmp_path / "backups", tmp_path / "new"
-    BACKUPS.create(data.path, target, None, silent)
-    rng = random.Random(2)
-    struck = 0
-    for moment in rng.sample(range(1, BLOBS), KILLS):
-        struck += killed(tmp_path / ".new.restore", moment, "restore", target, "--data", new)
-        if new.exists():
-            break  # This one was faster than the kill.
-    assert struck >= 1
-    if not new.exists():
-        command("restore", target, "--data", new)
-    assert not (tmp_path / ".new.restore").exists()
+def test_a_restore_killed_at_any_step_leaves_no_part_of_a_directory_and_the_next_one_succeeds(
+    data: DataDirectory, tmp_path: Path
+) -> None:
+    create(data.path.parent)
     original = {path.relative_to(data.path) for path in (data.path / "store").rglob("*")}
-    assert {path.relative_to(new) for path in (new / "store").rglob("*")} == original
+    copies = killed_at_each_step(restore, data.path.parent)
+    complete = [(copy / "new").exists() for copy in copies]
+    assert complete == sorted(complete)
+    assert complete.count(False) > 2 * BLOBS, "the kills must have hit"
+    for copy, done in zip(copies, complete, strict=True):
+        if not done:
+            restore(copy)
+        assert not (copy / ".new.restore").exists()
+        assert {path.relative_to(copy / "new") for path in (copy / "new" / "store").rglob("*")} == original
 
 
 def test_the_commands_say_what_they_did(data: DataDirectory, tmp_path: Path) -> None:
@@ -117,11 +122,12 @@ def test_the_commands_say_what_they_did(data: DataDirectory, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("what", ["blobs", "database"])
 def test_a_full_disk_leaves_the_earlier_backups(data: DataDirectory, tmp_path: Path, what: str) -> None:
+    more = 40
     with small_disk(tmp_path / "disk", megabytes=32):
         target, filler = tmp_path / "disk" / "backups", tmp_path / "disk" / "filler"
         command("backup", "create", target, "--data", data.path)
         if what == "blobs":
-            for number in range(BLOBS, 2 * BLOBS):
+            for number in range(more):
                 data.add_blob(random.Random(number).randbytes(200_000))
         else:
             with closing(sqlite3.connect(data.path / DATABASE)) as database, database:
@@ -137,5 +143,5 @@ def test_a_full_disk_leaves_the_earlier_backups(data: DataDirectory, tmp_path: P
         filler.unlink()
         made = json_of("backup", "create", target, "--data", data.path)
         assert made["generation"]["number"] == 2
-        assert made["copied_blobs"] < BLOBS  # The failed one has copied the others.
+        assert made["copied_blobs"] < more  # The failed one has copied the others.
         assert BACKUPS.verify(target, None, silent).damage == ()

@@ -20,7 +20,7 @@ from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.bundles import Bundles, CodeMissing
 from tests.integration.nodeagent.cluster import Cluster
-from tests.timing import HANG_SECONDS
+from tests.kill_at_step import killed_at_each_step
 
 KEY = RunKey(StreamId("e1"), "j1", 1, 0)
 NEXT = RunKey(StreamId("e1"), "j2", 1, 0)
@@ -175,41 +175,9 @@ class Store:
         return len(self.data)
 
 
-KILLED = """
-import asyncio, itertools, os, shutil, signal, sys
-from pathlib import Path
-from hopyard_nodeagent.bundles import Bundles
-
-prepared, sha256, steps = Path(sys.argv[1]), sys.argv[2], 0
-
-def step(original):
-    def stepped(*arguments, **options):
-        global steps
-        steps += 1
-        if steps == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments, **options)
-    return stepped
-
-def work(folder):
-    for name in ("replace", "rename"):
-        setattr(os, name, step(getattr(os, name)))
-    for name in ("chmod", "mkdir", "unlink"):
-        setattr(Path, name, step(getattr(Path, name)))
-    asyncio.run(Bundles(folder, None).folder(sha256))
-
-for kill_at in itertools.count(1):
-    folder = prepared.with_name(f"killed-{kill_at}")
-    shutil.copytree(prepared, folder, symlinks=True)
-    child = os.fork()
-    if not child:
-        work(folder)
-        os._exit(0)
-    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if ended != -signal.SIGKILL:
-        sys.exit(ended)
-"""
-"""Unpacks or repairs a bundle in a copy of a folder again and again, and is killed before the first, second, ... change of the disk."""
+def unpack(folder: Path, sha256: str) -> None:
+    """Unpack a bundle, or repair it."""
+    asyncio.run(Bundles(folder, None).folder(sha256))  # type: ignore[arg-type]
 
 
 def damage(folder: Path) -> None:
@@ -224,20 +192,15 @@ def damage(folder: Path) -> None:
 async def test_a_kill_at_any_step_leaves_nothing_half_done(tmp_path: Path, damaged: bool) -> None:
     files = {"train.py": b"x = 1\n", "lib/part.py": b"y = 2\n", "lib/deep/other.py": b"z = 3\n"}
     made = pack(None, extra=files)
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
     prepared = tmp_path / "prepared"
     prepared.mkdir()
     (prepared / f"{made.sha256}.packed").write_bytes(made.data)
     if damaged:
         damage(await Bundles(prepared, Store(b"")).folder(made.sha256))  # type: ignore[arg-type]
-    process = await asyncio.create_subprocess_exec(sys.executable, script, prepared, made.sha256)
-    async with asyncio.timeout(HANG_SECONDS):
-        assert await process.wait() == 0
-    killed = [path for path in await asyncio.to_thread(os.listdir, tmp_path) if path.startswith("killed-")]
-    assert len(killed) > 8, "the kills must have hit"
-    for name in killed:
-        code = await Bundles(tmp_path / name, Store(b"")).folder(made.sha256)  # type: ignore[arg-type]
+    copies = await asyncio.to_thread(killed_at_each_step, unpack, prepared, made.sha256)
+    assert len(copies) > 8, "the kills must have hit"
+    for copy in copies:
+        code = await Bundles(copy, Store(b"")).folder(made.sha256)  # type: ignore[arg-type]
         found = {str(path.relative_to(code)): path.read_bytes() for path in code.rglob("*") if path.is_file()}
         assert found == files
 

@@ -43,6 +43,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from observation import service_logs
 
 import hopyard.v1
 from hopyard._net.auth import CallerKind, SecretsFolder, new_token
@@ -475,9 +476,8 @@ async def hunt(folder: Path, calls: int, seed: int, only: str) -> Report:
 
 def tracebacks(folder: Path) -> dict[str, int]:
     """Return the number of tracebacks in each log of a service below `folder` that has some."""
-    logs = [path for path in sorted(folder.rglob("*.log")) if "jobs" not in path.parts]
-    counts = {log: log.read_text(errors="replace").count("Traceback (most recent call last)") for log in logs}
-    return {str(log.relative_to(folder)): count for log, count in counts.items() if count}
+    logs = (path for path in folder.rglob("*.log") if "jobs" not in path.parts)
+    return {str(one.log.relative_to(folder)): one.count for one in service_logs.tracebacks(logs)}
 
 
 def wait_for_text(file: Path) -> str:

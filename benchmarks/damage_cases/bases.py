@@ -67,7 +67,7 @@ def _create(folder: Path, way: Way, end: End, code: Path) -> None:
                 up.send_signal(signal.SIGINT)
                 up.wait(STOP_SECONDS)
     finally:
-        cluster.kill()
+        cluster.processes.kill()
         for process in (up, session):
             if process is not None:
                 with process:  # closes its pipes

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from observation.service_logs import tracebacks
+
 from damage_cases.bases import Bases, copy_of
-from damage_cases.cluster import TRACEBACK, CaseCluster, Way
+from damage_cases.cluster import CaseCluster, Way
 from damage_cases.files import FileDamage
 from damage_cases.plan import End, Plan
 from damage_cases.rows import RowDamage
@@ -24,6 +26,9 @@ from damage_cases.verdict import Observation, Tables, Verdict, differing, is_sil
 
 RUNNING_REPORTS: Final = 4
 """Number of reports after the start of the cluster at which damage happens while it runs."""
+
+REPORT_SECONDS: Final = 30.0
+"""Maximum time from the start of the first command until these reports come."""
 
 SLOWER: Final = 4.0
 """How many times as long as an undisturbed run a damaged one may take."""
@@ -169,6 +174,7 @@ class CaseRunner:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         cluster = CaseCluster(str(folder), folder)
+        cluster.released.touch()
         return cluster, copy_of(self._bases.get(plan.way, plan.end), cluster.data)
 
     def _damage(self, plan: Plan, cluster: CaseCluster, ids: Mapping[str, str]) -> FileDamage | RowDamage:
@@ -204,10 +210,10 @@ class CaseRunner:
         if disturb is not None and disturb.error is not None:
             raise disturb.error
         seen = Observation(attempt.crashes + attempt.left, attempt.hung, attempt.refused)
-        for log in sorted((cluster.data / "logs").glob("*.log")):
-            text = log.read_text(errors="replace")
-            seen.crashes += [f"{log.name}: {text.count(TRACEBACK)} tracebacks"] * (TRACEBACK in text)
-            seen.warnings += _WARNING.findall(text)
+        logs = sorted((cluster.data / "logs").glob("*.log"))
+        seen.crashes += map(str, tracebacks(logs))
+        for log in logs:
+            seen.warnings += _WARNING.findall(log.read_text(errors="replace"))
         if control is not None:
             seen.warnings = [line for line in seen.warnings if _VARIABLE.sub("#", line) not in control.warnings]
         _read(cluster, seen, limit)
@@ -237,8 +243,12 @@ class _Disturbance:
         database = self._cluster.data / "appstat.sqlite"
         try:
             least = _reports(database) + RUNNING_REPORTS
-            end = time.monotonic() + 30.0
-            while _reports(database) < least and time.monotonic() < end:
+            end = time.monotonic() + REPORT_SECONDS
+            while (found := _reports(database)) < least:
+                if time.monotonic() > end:
+                    raise TimeoutError(
+                        f"the cluster stored {found} reports within {REPORT_SECONDS:g} s, needed are {least}"
+                    )
                 time.sleep(0.05)
             self._damage()
             self._cluster.kill_runner()

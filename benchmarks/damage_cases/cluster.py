@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import psutil
+from observation.marked_processes import MarkedProcesses
+from observation.service_logs import TRACEBACK
 
 from damage_cases.specs import CHAIN, CODE, LAST, SLOTS, TREE, spec
 
 MARK: Final = "DAMAGE_CASE"
 """Environment variable of every process of a case; its value names the case."""
 
+RELEASED: Final = "DAMAGE_RELEASED"
 ENOUGH: Final = "DAMAGE_ENOUGH"
-"""Environment variable of training processes: a file that ends their slow part."""
+"""Environment variables of training processes: a file that lets them train beyond the middle, and one that ends their slow part."""
 
-TRACEBACK: Final = "Traceback (most recent call last)"
 REPOSITORY: Final = Path(__file__).parents[2]
 POLL_SECONDS: Final = 0.05
 STOP_SECONDS: Final = 40.0
 """Maximum time that a cluster may take to stop."""
-
-LINGER_POLL_SECONDS: Final = 0.25
 
 LINGER_SECONDS: Final = 10.0
 """Maximum time after the end of a command until its services and training processes have ended."""
@@ -71,6 +71,7 @@ class CaseCluster:
         folder: Folder of its files: the data directory `data`, and the output of commands.
 
     Attributes:
+        processes: The processes of this case.
         again: Whether `hopyard run` has already run its experiment in this data directory.
         said: The exit codes and outputs of all commands.
     """
@@ -79,7 +80,9 @@ class CaseCluster:
         self.name = name
         self.folder = folder
         self.data = folder / "data"
+        self.released = folder / "released"
         self.enough = folder / "enough"
+        self.processes = MarkedProcesses(MARK, name)
         self.again = False
         self.said: list[str] = []
 
@@ -87,47 +90,19 @@ class CaseCluster:
 
     def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """Start a command whose output goes to files, or to pipes if `options` say so."""
-        environment = {**os.environ, MARK: self.name, ENOUGH: str(self.enough), "COLUMNS": "300"}
+        environment = {**os.environ, MARK: self.name, "COLUMNS": "300"}
+        environment |= {RELEASED: str(self.released), ENOUGH: str(self.enough)}
         path = [str(REPOSITORY), str(REPOSITORY / "benchmarks"), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         return subprocess.Popen(command, text=True, env=environment, cwd=self.folder, start_new_session=True, **options)
 
-    def processes(self) -> list[psutil.Process]:
-        """Return the processes of this case that live."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self.name and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
-
-    def kill(self) -> None:
-        """Kill all processes of this case at once, until there are none."""
-        while found := self.processes():
-            for process in found:
-                with suppress(psutil.Error):
-                    process.kill()
-            psutil.wait_procs(found, timeout=5)
-
     def kill_runner(self) -> None:
         """Kill one training process, if there is one."""
-        for process in self.processes():
+        for process in self.processes.running():
             with suppress(psutil.Error):
                 if "hopyard._runtime.runner" in process.cmdline():
                     process.kill()
                     return
-
-    def lingering(self) -> list[str]:
-        """Wait at most LINGER_SECONDS until no process of this case lives. Kill those that do, and return their command lines."""
-        end = time.monotonic() + LINGER_SECONDS
-        while (found := self.processes()) and time.monotonic() < end:
-            time.sleep(LINGER_POLL_SECONDS)
-        left = []
-        for process in found:
-            with suppress(psutil.Error):
-                left.append(" ".join(process.cmdline())[:200])
-        self.kill()
-        return left
 
     # -------------------------------------------------------------------------------------------------------- commands
 
@@ -154,8 +129,8 @@ class CaseCluster:
                     commands.insert(0, _hopyard("run", str(self.folder / "last.json"), *code, *self._local))
                 for command in commands:
                     self._watched(attempt, command, end, disturb)
-                    disturb = None
-        attempt.left += self.lingering()
+                    disturb = None  # The first command's cluster continues all experiments that are not paused.
+        attempt.left += self.processes.left(LINGER_SECONDS)
         return attempt
 
     @property
@@ -164,7 +139,7 @@ class CaseCluster:
 
     def up(self) -> subprocess.Popen[str]:
         """Start `hopyard up`; its messages go to the file `up.txt`."""
-        passed = [f"--pass-env={name}" for name in (MARK, ENOUGH)]
+        passed = [f"--pass-env={name}" for name in (MARK, RELEASED, ENOUGH)]
         command = _hopyard("up", "--data", str(self.data), "--slots", str(SLOTS), *passed)
         with (self.folder / "up.txt").open("w") as output:
             return self.start(command, stdout=output, stderr=subprocess.STDOUT)
@@ -184,7 +159,12 @@ class CaseCluster:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 attempt.hung = True
-                self.kill()
+                self.processes.kill()
+                process.wait()
+                self.said.append(
+                    f"hopyard up: did not stop within {STOP_SECONDS:g} s after SIGINT\n{said.read_text()[-4000:]}"
+                )
+                return  # Its exit code is that of the kill, and says nothing.
         self._judge(attempt, "hopyard up", process.wait(), said.read_text())
 
     def _watched(
@@ -208,7 +188,7 @@ class CaseCluster:
             process.kill()
             process.wait()
             if "connect" not in command:
-                self.kill()  # the services that the command has started
+                self.processes.kill()  # the services that the command has started
             return
         text = output.read_text()
         hopyard = command[1] == "-m"

@@ -20,11 +20,11 @@ def agent_folder(data: Path) -> Path:
 
 def code_blobs(data: Path) -> set[str]:
     """Return the hashes of the code bundles that the agent has unpacked."""
-    return {path.name[:64] for path in (agent_folder(data) / "bundles").iterdir()}
+    return {path.name[:_HASH_DIGITS] for path in (agent_folder(data) / "bundles").iterdir()}
 
 
 def _blobs(data: Path) -> list[Path]:
-    return sorted(path for path in (data / "store").rglob("*") if path.is_file() and len(path.name) == 64)
+    return sorted(path for path in (data / "store").rglob("*") if path.is_file() and len(path.name) == _HASH_DIGITS)
 
 
 def _snapshot_blobs(data: Path) -> list[Path]:

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
+from damage_cases.cluster import RELEASED
 from damage_cases.specs import CHAIN, ENDED, LAST, SLOTS, TREE, spec
 from hopyard.cli import main as command_line
 from hopyard.client import Client
@@ -29,7 +32,7 @@ from hopyard.errors import HopyardError
 
 POLL_SECONDS = 0.1
 MIDDLE = {CHAIN: 10, TREE: 5}
-"""The sum of the positions of all jobs of an experiment from which on it is in the middle of its training."""
+"""The sum of the positions of all jobs of an experiment in the middle of its training, beyond which the training code holds them."""
 
 
 def opened(data: str, how: str) -> Client:
@@ -49,6 +52,7 @@ def create(data: str, how: str, code: str) -> None:
         _print({name: one.id for name, one in found.items()})
         sys.stdin.read()
         client.pause(found[CHAIN])
+        Path(os.environ[RELEASED]).touch()  # Only a unit that ends can be paused.
         while client.get(found[CHAIN]).state is not ExperimentState.PAUSED:
             time.sleep(POLL_SECONDS)
 

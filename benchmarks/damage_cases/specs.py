@@ -21,6 +21,10 @@ ENDED: Final = "ended"
 LAST: Final = "last"
 """Name of the experiment that `hopyard run` runs after the damage."""
 
+CHAIN_LENGTH: Final = 16
+TREE_LENGTH: Final = 14
+"""Lengths of their jobs: beyond the position at which the training code holds them while their cluster is not to complete them."""
+
 SLOTS: Final = 3
 
 _LATER: Final = {"sequence": {"multi_step": {"milestones": [6], "values": [0.1, 0.01]}}}
@@ -38,9 +42,9 @@ def spec(name: str) -> Mapping[str, Any]:
     match name:
         case "tree":
             terms |= {"space": {"x": {"choice": [0.1, _LATER]}}, "policy": "stage_tree"}
-            return terms | {"stop": {"max_iterations": 9}}
+            return terms | {"stop": {"max_iterations": TREE_LENGTH}}
         case "chain":
-            return terms | {"space": {"x": {"choice": [0, 1]}}, "stop": {"max_iterations": 10}}
+            return terms | {"space": {"x": {"choice": [0, 1]}}, "stop": {"max_iterations": CHAIN_LENGTH}}
         case "ended":
             return terms | {"space": {"x": {"choice": [5]}}, "stop": {"max_iterations": 4}}
         case _:

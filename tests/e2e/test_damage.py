@@ -10,7 +10,7 @@ from damage import report, table
 from damage_cases.case import CaseRunner
 from damage_cases.cluster import Way
 from damage_cases.plan import End, Plan
-from damage_cases.specs import CHAIN, CODE
+from damage_cases.specs import CHAIN, CHAIN_LENGTH, CODE
 from damage_cases.verdict import Verdict
 
 from tests.timing import HANG_SECONDS
@@ -31,7 +31,7 @@ def test_damage_is_found_and_healed_or_paused(tmp_path: Path) -> None:
     # The reports of the undisturbed run follow from the code and the configuration.
     reports = runner.control(plans[0]).tables[CHAIN]["reports"]
     curve = {position: dict(metrics)["score"] for job, position, metrics, _ in reports if job == "1"}
-    assert curve == {position: value.hex() for position, value in enumerate(scores(0, 10), 1)}
+    assert curve == {position: value.hex() for position, value in enumerate(scores(0, CHAIN_LENGTH), 1)}
 
     counts = report(results, 0, 1.0)["counts"]
     assert counts == {"found and healed": 1, "found and paused": 1}

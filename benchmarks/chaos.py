@@ -44,6 +44,7 @@ from disturbance.units import events_of, units_of, wrong_hops
 from disturbance.verdict import Reports, Row, Verdict, difference, table
 from figures.frame import host
 from figures.timing import journal
+from observation.service_logs import tracebacks
 
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.client import AsyncClient
@@ -51,22 +52,35 @@ from hopyard.client.types import Experiment, ExperimentState
 from hopyard.errors import HopyardError
 from hopyard.study import AsyncStudy
 
-PACE_RANGE: Final = (0.02, 0.25)
+PACE_RANGE: Final = (0.02, 1.0)
 """Least and most seconds of a unit."""
+
+BEGIN_SECONDS: Final = 60.0
+"""Seconds after the creation of a search within which its training must begin."""
+
+RECOVERY_SECONDS: Final = 60.0
+"""Seconds after the disturbances within which all services must serve again."""
 
 REST_SECONDS: Final = 240.0
 """Seconds after the disturbances within which a search must end."""
+
+REPLAY_SECONDS: Final = 240.0
+"""Seconds within which a replay must end."""
+
+CHECK_SECONDS: Final = 360.0
+"""Seconds within which the whole check must end."""
 
 EXIT_SECONDS: Final = 10.0
 """Seconds after the end of a cluster within which its processes must have ended."""
 
 PATIENCE: Final = 600.0
+"""Seconds for which a client repeats a call. Like all limits above, it is multiplied by `Settings.stretch`."""
+
 ENOUGH: Final = "enough"
 """The file whose existence lets the program train at full speed."""
 
 EXIT_INTERRUPTED: Final = 130
 _POLL: Final = 0.3
-_TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,7 @@ class Round:
         transport: "unix" or "tcp".
         seconds: Duration with the start of the cluster and all checks.
         disturbed: Seconds from the first training to the last disturbance.
+        planned: Number of disturbances in the schedule.
         counts: Number of disturbances by kind and target.
         missed: Number of disturbances for which there was no process.
         restarts: Number of restarts by service.
@@ -125,6 +140,7 @@ class Round:
     repeat: str
     seconds: float = 0.0
     disturbed: float = 0.0
+    planned: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     missed: int = 0
     restarts: dict[str, int] = field(default_factory=dict)
@@ -147,6 +163,7 @@ class Conduct:
         name: Name of the search.
         cluster: The cluster, which has started.
         folder: Folder for its code and data.
+        stretch: By how much limits are longer than usual.
 
     Attributes:
         over: Set when the experiment has ended.
@@ -154,7 +171,7 @@ class Conduct:
         failed: Number of calls that ended with an error, and were repeated.
     """
 
-    def __init__(self, search: Search, name: str, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, search: Search, name: str, cluster: Cluster, folder: Path, stretch: float) -> None:
         self.search = search
         self.name = name
         self.over = asyncio.Event()
@@ -162,6 +179,7 @@ class Conduct:
         self.failed = 0
         self._cluster = cluster
         self._folder = folder
+        self._stretch = stretch
         self._answers: list[Row] = []
 
     async def run(self, client: AsyncClient) -> Experiment:
@@ -195,18 +213,21 @@ class Conduct:
 
     async def _study(self, client: AsyncClient, file: Path) -> Experiment:
         """Halve 32 configurations by requests. The requested results do not depend on the order of the answers."""
-        async with await AsyncStudy(client).create(file, idle=PATIENCE) as study:
+        async with await AsyncStudy(client).create(file, idle=PATIENCE * self._stretch) as study:
             experiment = study.experiment.id
-            rng = random.Random(7)
-            chosen: list[Mapping[str, Any]] = [study.space.sample(rng) for _ in range(32)]
-            for position in (10, 20, 40, self.search.length):
-                waiting = [study.start(each, position) for each in chosen]
-                asyncio.get_running_loop().call_later(1.0, self.training.set)
-                answers = await study.wait_all(waiting)
-                self._answers += [
-                    (repr(dict(one.configuration)), position, one.value.hex(), len(one.curve)) for one in answers
-                ]
-                chosen = [one.configuration for one in study.ranked(answers)[: len(answers) // 2]]
+            noticing = asyncio.create_task(self._ended(client, experiment))  # It sets `training`.
+            try:
+                rng = random.Random(7)
+                chosen: list[Mapping[str, Any]] = [study.space.sample(rng) for _ in range(32)]
+                for position in (10, 20, 40, self.search.length):
+                    answers = await study.wait_all([study.start(each, position) for each in chosen])
+                    self._answers += [
+                        (repr(dict(one.configuration)), position, one.value.hex(), len(one.curve)) for one in answers
+                    ]
+                    chosen = [one.configuration for one in study.ranked(answers)[: len(answers) // 2]]
+            finally:
+                noticing.cancel()
+                await asyncio.gather(noticing, return_exceptions=True)
         return await self._ended(client, experiment)
 
     async def check(self, client: AsyncClient, experiment: Experiment) -> Trained:
@@ -246,18 +267,34 @@ class Conduct:
             env={**os.environ, **tokens},
             cwd=self._folder / "code",  # A policy of the experiment's code is imported from there.
         )
-        out, errors = await process.communicate()
+        try:
+            async with asyncio.timeout(REPLAY_SECONDS * self._stretch):
+                out, errors = await process.communicate()
+        except TimeoutError:
+            out, errors = b"", f"not ended after {REPLAY_SECONDS * self._stretch:g} s\n".encode()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         (self._folder / "replay.json").write_bytes(out + errors)
         return process.returncode == 0 and bool(json.loads(out)["decisions_equal"])
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of all rounds: seconds of disturbances, mean seconds between two, and where data are kept."""
+    """The settings of all rounds.
+
+    Attributes:
+        length: Seconds of disturbances.
+        gap: Mean seconds between two of them.
+        keep: Where data are kept.
+        stretch: By how much leases, disturbances and limits are longer than usual, at least 1; for slow machines.
+    """
 
     length: float
     gap: float
     keep: Path
+    stretch: float = 1.0
 
 
 class Bench:
@@ -308,7 +345,9 @@ class Bench:
         pace = min(most, max(least, self._settings.length * slots / max(1, reference.verdict.positions)))
         processes = [*SERVICES, RUNNER, *([POLICY] if search.processes else [])]
         links = LINKS if row.transport == "tcp" else (*LINKS, *PEERS)
-        plan = schedule(row.seed, self._settings.length, processes, links, self._settings.gap)
+        settings = self._settings
+        plan = schedule(row.seed, settings.length, processes, links, settings.gap, settings.stretch)
+        row.planned = len(plan)
         _write(folder / "schedule.txt", plan)
         found = await self._searched(row.search, folder, row, plan, pace)
         if found is not None and not search.varies and (text := difference(reference.table, found.table)):
@@ -320,18 +359,20 @@ class Bench:
         """Run a search in a cluster for it only, and add what was done and found to the row."""
         environment = {
             "CHAOS_PACE": f"{pace:.4f}",
+            "CHAOS_LENGTH": str(SEARCHES[name].length),
             "CHAOS_ENOUGH": str(folder / ENOUGH),
             "PYTHONPATH": _python_path(),
         }
-        cluster = Cluster(folder / "data", tcp=row.transport == "tcp", environment=environment)
+        stretch = self._settings.stretch
+        cluster = Cluster(folder / "data", tcp=row.transport == "tcp", environment=environment, stretch=stretch)
         trained = None
         try:
             async with cluster:
                 trained = await self._conducted(name, folder, row, plan, cluster)
         finally:
             row.findings += cluster.exits
-            row.findings += await cluster.left(EXIT_SECONDS)
-            row.findings += _tracebacks(cluster.data)
+            row.findings += await asyncio.to_thread(cluster.processes.left, EXIT_SECONDS * stretch)
+            row.findings += map(str, tracebacks((cluster.data / "logs").glob("*.log")))
             _write(folder / "done.txt", [*cluster.counts.done, *cluster.notes])
         row.counts += cluster.counts.kinds
         row.missed += cluster.counts.missed
@@ -342,26 +383,42 @@ class Bench:
     async def _conducted(
         self, name: str, folder: Path, row: Round, plan: Sequence[Disturbance], cluster: Cluster
     ) -> Trained | None:
-        """Run a search in a running cluster, disturb it, and check it; None: it has not ended in time."""
+        """Run a search in a running cluster, disturb it, and check it; None: it has not begun, continued or ended in time."""
+        stretch = self._settings.stretch
         token = (cluster.data / SECRETS / "user.token").read_text().strip()
-        async with AsyncClient(cluster.server, token=token, patience=PATIENCE) as client:
-            conduct = Conduct(SEARCHES[name], name, cluster, folder)
+        async with AsyncClient(cluster.server, token=token, patience=PATIENCE * stretch) as client:
+            conduct = Conduct(SEARCHES[name], name, cluster, folder, stretch)
             running = asyncio.create_task(conduct.run(client))
-            await _first(running, conduct.training)
-            began = time.monotonic()
-            await cluster.disturb(plan, conduct.over)
-            row.disturbed += time.monotonic() - began
-            await cluster.calm()
-            _write(folder / ENOUGH, [])
             try:
-                async with asyncio.timeout(REST_SECONDS):
-                    experiment = await running
-            except TimeoutError:
-                row.findings.append(f"not ended {REST_SECONDS:g} s after the last disturbance: {await _state(client)}")
-                return None
+                if not await _first(running, conduct.training, BEGIN_SECONDS * stretch):
+                    row.findings.append(
+                        f"nothing is trained after {BEGIN_SECONDS * stretch:g} s: {await _state(client)}"
+                    )
+                    return None
+                began = time.monotonic()
+                await cluster.disturb(plan, conduct.over)
+                row.disturbed += time.monotonic() - began
+                await cluster.calm()
+                if absent := await cluster.recovered(RECOVERY_SECONDS * stretch):
+                    seconds = f"{RECOVERY_SECONDS * stretch:g} s after the last disturbance"
+                    row.findings.append(f"{', '.join(absent)}: not serving {seconds}")
+                    return None
+                _write(folder / ENOUGH, [])
+                if not await _first(running, conduct.over, REST_SECONDS * stretch):
+                    seconds = f"{REST_SECONDS * stretch:g} s after the last disturbance"
+                    row.findings.append(f"not ended {seconds}: {await _state(client)}")
+                    return None
+                experiment = await running
             finally:
                 row.calls_failed += conduct.failed
-            trained = await conduct.check(client, experiment)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            try:
+                async with asyncio.timeout(CHECK_SECONDS * stretch):
+                    trained = await conduct.check(client, experiment)
+            except TimeoutError:
+                row.findings.append(f"not checked after {CHECK_SECONDS * stretch:g} s")
+                return None
             _judge(trained, row, disturbed=bool(plan))
             return trained
 
@@ -376,11 +433,12 @@ def _python_path() -> str:
     return os.pathsep.join(path for path in sys.path if path)
 
 
-async def _first(running: asyncio.Task[Any], event: asyncio.Event) -> None:
-    """Wait until an event is set or a task has ended."""
+async def _first(running: asyncio.Task[Any], event: asyncio.Event, limit: float) -> bool:
+    """Wait at most `limit` seconds until an event is set or a task has ended; return whether one of both is so."""
     waiting = asyncio.create_task(event.wait())
-    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait((running, waiting), timeout=limit, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+    return bool(done)
 
 
 async def _state(client: AsyncClient) -> str:
@@ -418,18 +476,6 @@ def _judge(trained: Trained, row: Round, *, disturbed: bool) -> None:
     row.missing, row.positions = row.missing + verdict.missing, row.positions + verdict.positions
     if disturbed:
         row.lost, row.runs = trained.lost, trained.runs
-
-
-def _tracebacks(data: Path) -> list[str]:
-    """Return a message for each log of a service with a traceback."""
-    found = []
-    for log in sorted((data / "logs").glob("*.log")):
-        text = log.read_text(errors="replace")
-        if count := text.count(_TRACEBACK):
-            last = text.rpartition(_TRACEBACK)[2]
-            ends = next((line for line in last.splitlines()[1:] if line and not line.startswith(" ")), "")
-            found.append(f"{log.name} has {count} tracebacks; the last one ends with: {ends[:300]}")
-    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- the report

@@ -10,12 +10,12 @@ Each unit is divided into `SHARDS` parts, which the ranks of a gang share, so th
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
 from collections.abc import Mapping, Sequence, Set
 from hashlib import blake2b
-from math import exp
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -62,12 +62,16 @@ def number_of(chain: bytes) -> float:
 def metrics(chain: bytes, position: int, values: Mapping[str, Any], partition: int = NO_PARTITION) -> dict[str, float]:
     """Return the report at a position: a learning curve with noise that follows from the chain, and the chain."""
     number = number_of(chain)
-    curve = (0.4 + 0.5 * float(values["x"])) * (1.0 - exp(-position / 20.0))
+    curve = (0.4 + 0.5 * float(values["x"])) * (1.0 - math.exp(-position / 20.0))
     return {METRIC: curve + 0.02 * number, CHAIN: number, PARTITION: float(partition)}
 
 
 class Chain(Trainer):
-    """Computes the chain. A unit takes CHAOS_PACE seconds until the file CHAOS_ENOUGH exists."""
+    """Computes the chain.
+
+    Until the file CHAOS_ENOUGH exists, a unit takes CHAOS_PACE seconds, and the one that ends at position CHAOS_LENGTH waits for
+    the file. So a search lasts at least as long as its disturbances.
+    """
 
     unit: ClassVar = "unit"
 
@@ -98,8 +102,11 @@ class Chain(Trainer):
             other.close()
 
     def _pause(self) -> None:
-        enough = os.environ.get("CHAOS_ENOUGH", "")
-        end = time.monotonic() + float(os.environ.get("CHAOS_PACE", "0"))
+        enough = os.environ.get("CHAOS_ENOUGH")
+        if enough is None:
+            return
+        held = self.position + 1 >= int(os.environ["CHAOS_LENGTH"])
+        end = math.inf if held else time.monotonic() + float(os.environ["CHAOS_PACE"])
         while (left := end - time.monotonic()) > 0 and not os.path.exists(enough):
             time.sleep(min(left, 0.1))
 

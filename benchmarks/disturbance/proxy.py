@@ -2,13 +2,15 @@
 
 It works on streams, not on packets. A dropped packet on a real network is sent again until the connection is given up, so `drop` holds
 the data back, in one or both directions. `heal` sends them, or cuts the connection, as a peer does that has given up.
+
+What lasts is an `Effect`. Effects may overlap: the end of one does not end the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
@@ -25,6 +27,23 @@ class Direction(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     BOTH = "both"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Effect:
+    """What disturbs a link until it is healed.
+
+    Attributes:
+        direction: The direction of connections that it disturbs.
+        drops: Whether nothing passes.
+        delay: Seconds by which everything passes later.
+        refuses: Whether new connections are broken.
+    """
+
+    direction: Direction
+    drops: bool = False
+    delay: float = 0.0
+    refuses: bool = False
 
 
 class _Way:
@@ -97,7 +116,7 @@ class Proxy:
         self.address = listen
         self.connections = 0
         self._settings = {Direction.FORWARD: _Settings(), Direction.BACKWARD: _Settings()}
-        self._refused = False
+        self._effects: list[Effect] = []
         self._open: dict[asyncio.Task[None], tuple[list[asyncio.StreamWriter], dict[Direction, _Way]]] = {}
         self._server: asyncio.Server | None = None
 
@@ -142,19 +161,21 @@ class Proxy:
 
     # ------------------------------------------------------------------------------------------------------ disturbances
 
-    def drop(self, direction: Direction = Direction.BOTH) -> None:
+    def drop(self, direction: Direction = Direction.BOTH) -> Effect:
         """Let nothing pass in a direction until `heal`. New connections are accepted, and nothing passes on them either."""
-        for settings in self._chosen(direction):
-            settings.gate.clear()
+        return self._begin(Effect(direction, drops=True))
 
-    def delay(self, seconds: float, direction: Direction = Direction.BOTH) -> None:
-        """Let everything pass `seconds` later, in its order, until `heal`."""
-        for settings in self._chosen(direction):
-            settings.delay = seconds
+    def delay(self, seconds: float, direction: Direction = Direction.BOTH) -> Effect:
+        """Let everything pass `seconds` later, in its order, until `heal`. Overlapping delays add up."""
+        return self._begin(Effect(direction, delay=seconds))
 
-    def cut(self, *, refuse: bool = False) -> None:
-        """Break all connections. With `refuse`, new ones are broken too until `heal`."""
-        self._refused = refuse
+    def refuse(self) -> Effect:
+        """Break all connections, and new ones until `heal`."""
+        self.cut()
+        return self._begin(Effect(Direction.BOTH, refuses=True))
+
+    def cut(self) -> None:
+        """Break all connections. New ones pass."""
         for writers, _ in self._open.values():
             for writer in writers:
                 writer.transport.abort()
@@ -168,17 +189,37 @@ class Proxy:
                 if direction in (way, Direction.BOTH):
                     each.close()
 
-    def heal(self, *, cut: bool = False) -> None:
-        """Pass everything on again, including what was held back; with `cut`, break the present connections instead."""
-        if cut:
-            self.cut()
-        self._refused = False
-        for settings in self._settings.values():
-            settings.delay = 0.0
-            settings.gate.set()
+    def heal(self, effect: Effect | None = None) -> None:
+        """End an effect, and pass on what it alone has held back. Safe to call twice.
 
-    def _chosen(self, direction: Direction) -> Iterator[_Settings]:
-        return (one for way, one in self._settings.items() if direction in (way, Direction.BOTH))
+        Args:
+            effect: The effect; None: all effects.
+        """
+        self._effects = [one for one in self._effects if effect not in (None, one)]
+        self._apply()
+
+    def _begin(self, effect: Effect) -> Effect:
+        self._effects.append(effect)
+        self._apply()
+        return effect
+
+    def _apply(self) -> None:
+        for way, settings in self._settings.items():
+            effects = [one for one in self._effects if one.direction in (way, Direction.BOTH)]
+            settings.delay = sum(one.delay for one in effects)
+            if any(one.drops for one in effects):
+                settings.gate.clear()
+            else:
+                settings.gate.set()
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections are accepted."""
+        return self._server is not None
+
+    @property
+    def _refused(self) -> bool:
+        return any(one.refuses for one in self._effects)
 
     # ------------------------------------------------------------------------------------------------------- connections
 

@@ -16,7 +16,7 @@ LINK_KINDS: Final[tuple[Kind, ...]] = ("drop", "delay", "cut", "half_close")
 
 SHORTEST: Final = 0.5
 LONGEST: Final = 20.0
-"""Least and most seconds of a stop, a drop or a cut: the longest exceeds the lease of a node (10 s)."""
+"""Least and most seconds of a stop, a drop or a cut: the longest exceeds the lease of a node (10 s). Stretched like the lease."""
 
 _DELAYS: Final = (0.02, 0.5)
 
@@ -54,7 +54,7 @@ class Disturbance:
 
 
 def schedule(
-    seed: int, seconds: float, processes: Sequence[str], links: Sequence[str], gap: float = 2.0
+    seed: int, seconds: float, processes: Sequence[str], links: Sequence[str], gap: float = 2.0, stretch: float = 1.0
 ) -> list[Disturbance]:
     """Return the disturbances of a round in the order of their times. Equal arguments give equal schedules.
 
@@ -66,6 +66,7 @@ def schedule(
         processes: Names of processes, which are killed and stopped.
         links: Names of links, on which the other kinds occur.
         gap: The mean of the seconds between the beginnings of two disturbances.
+        stretch: By how much disturbances last longer than usual.
     """
     rng = random.Random(seed)
     deck = _deck(rng, processes, links)
@@ -73,7 +74,7 @@ def schedule(
     at = rng.expovariate(1 / gap)
     while at < seconds:
         kind, target = next(deck)
-        found.append(_drawn(rng, at, kind, target))
+        found.append(_drawn(rng, at, kind, target, stretch))
         at += rng.expovariate(1 / gap)
     return found
 
@@ -88,9 +89,9 @@ def _deck(rng: random.Random, processes: Sequence[str], links: Sequence[str]) ->
         yield from pairs
 
 
-def _drawn(rng: random.Random, at: float, kind: Kind, target: str) -> Disturbance:
+def _drawn(rng: random.Random, at: float, kind: Kind, target: str, stretch: float) -> Disturbance:
     """Draw the details. Durations are drawn by their logarithm: as many are below 3 s as above."""
-    pick, lasts = rng.random(), SHORTEST * (LONGEST / SHORTEST) ** rng.random()
+    pick, lasts = rng.random(), stretch * SHORTEST * (LONGEST / SHORTEST) ** rng.random()
     direction = rng.choice([Direction.FORWARD, Direction.BACKWARD, Direction.BOTH])
     breaks, moment = rng.random() < 0.5, rng.random() < 0.5
     match kind:

@@ -16,15 +16,16 @@ from types import TracebackType
 from typing import Final, Self
 
 import psutil
+from observation.marked_processes import MarkedProcesses
 
-from disturbance.proxy import Proxy
+from disturbance.proxy import Effect, Proxy
 from disturbance.schedule import Disturbance
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard._net.rpc import Backoff
 from hopyard.cli.commands.cluster.supervisor import CrashCounter, Supervisor
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.embedded import agent_service
-from hopyard.client.local_cluster.processes import LOCK_SECONDS, START_SECONDS, ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.processes import LOCK_SECONDS, START_SECONDS, ServiceProcess, ServiceSpec, is_serving
 
 AGENTS: Final = ("node1", "node2")
 SLOTS: Final = 2
@@ -47,8 +48,12 @@ PEERS: Final = tuple(f"{node}-peers" for node in AGENTS)
 MARK: Final = "CHAOS_MARK"
 """The environment variable by which the processes of a cluster are found."""
 
+LEASE_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 1.0
 EFFECT_SECONDS: Final = 25.0
-"""Seconds after a disturbance in which the lease of a node can end because of it: a lease, a restart and a reconnection."""
+"""Seconds after a disturbance in which the lease of a node can end because of it: a lease, a restart and a reconnection.
+
+All three are multiplied by the stretch of a cluster."""
 
 _TOKENS: Final = ("user", "node", "service")
 
@@ -65,6 +70,7 @@ class Counts:
         spans: Begin and end of each disturbance, in seconds since the Unix epoch, and its target.
         missed: Number of disturbances without a process to disturb.
         restarts: Number of restarts by service.
+        effect: Seconds after a disturbance in which the lease of a node can end because of it.
     """
 
     done: list[str] = field(default_factory=list)
@@ -72,11 +78,12 @@ class Counts:
     spans: list[tuple[float, float, str]] = field(default_factory=list)
     missed: int = 0
     restarts: dict[str, int] = field(default_factory=dict)
+    effect: float = EFFECT_SECONDS
 
     def explains(self, node: str, at: float) -> bool:
         """Return whether the agent of a node, or its link to the scheduler, was disturbed so that its lease could end at a time."""
         own = (f"agent-{node}", f"{node}-scheduler")
-        return any(begin <= at <= end + EFFECT_SECONDS for begin, end, target in self.spans if target in own)
+        return any(begin <= at <= end + self.effect for begin, end, target in self.spans if target in own)
 
 
 class _Agent(ServiceProcess):
@@ -105,27 +112,30 @@ class Cluster:
         data: The data directory.
         tcp: Whether services and proxies listen on TCP ports of the loopback device; else on Unix sockets.
         environment: Variables for the services and, with `--pass-env`, for all their children.
+        stretch: By how much leases are longer than usual, at least 1; for slow machines.
 
     Attributes:
         server: Address of the scheduler for clients, behind a proxy.
-        mark: The value of the variable `MARK` of all processes of this cluster.
+        processes: All processes of this cluster.
         exits: Messages about services that did not end in order.
     """
 
-    def __init__(self, data: Path, *, tcp: bool, environment: Mapping[str, str]) -> None:
+    def __init__(self, data: Path, *, tcp: bool, environment: Mapping[str, str], stretch: float = 1.0) -> None:
         self.data = data
         self.server = ""
-        self.mark = f"{os.getpid()}-{data.name}-{os.urandom(4).hex()}"
+        mark = f"{os.getpid()}-{data.name}-{os.urandom(4).hex()}"
+        self.processes = MarkedProcesses(MARK, mark)
         self.exits: list[str] = []
-        self.counts = Counts()
+        self.counts = Counts(effect=EFFECT_SECONDS * stretch)
         self.notes: list[str] = []
         self._host = "127.0.0.1" if tcp else None
-        self._environment = {**environment, MARK: self.mark}
+        self._environment = {**environment, MARK: mark}
+        self._stretch = stretch
         self._supervisors: dict[str, Supervisor] = {}
         self._proxies: dict[str, Proxy] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._pending: set[asyncio.Task[None]] = set()
-        self._stopped: dict[int, psutil.Process] = {}
+        self._stops: Counter[psutil.Process] = Counter()
         self._exit = AsyncExitStack()
         self._lock: DataLock | None = None
 
@@ -150,7 +160,11 @@ class Cluster:
         hpgen = await self._serve("hpgen", *self._passed())
         near = ("--appstat", await self._link("scheduler-appstat", appstat))
         far = ("--hpgen", await self._link("scheduler-hpgen", hpgen))
-        scheduler = await self._serve("scheduler", *near, *far, *self._passed())
+        lease, heartbeat = (
+            f"--lease={LEASE_SECONDS * self._stretch}",
+            f"--heartbeat={HEARTBEAT_SECONDS * self._stretch}",
+        )
+        scheduler = await self._serve("scheduler", *near, *far, lease, heartbeat, *self._passed())
         self.server = await self._link("client-scheduler", scheduler)
         await asyncio.gather(*(self._serve_agent(node, scheduler, appstat) for node in AGENTS))
         self._keepers = [asyncio.create_task(one.keep(), name=name) for name, one in self._supervisors.items()]
@@ -249,44 +263,74 @@ class Cluster:
         await asyncio.gather(*self._pending, return_exceptions=True)
         for proxy in self._proxies.values():
             proxy.heal()
-        for process in list(self._stopped.values()):
+        for process in self._stops:
             _send(process, signal.SIGCONT)
-        self._stopped.clear()
+        self._stops.clear()
+
+    async def recovered(self, limit: float) -> list[str]:
+        """Wait at most `limit` seconds until all services serve again, and return the names of those that do not."""
+        end = asyncio.get_running_loop().time() + limit
+        while True:
+            serving = await asyncio.gather(*map(self._serves, self._supervisors))
+            absent = [name for name, serves in zip(self._supervisors, serving, strict=True) if not serves]
+            if not absent or asyncio.get_running_loop().time() > end:
+                return absent
+            await asyncio.sleep(0.2)
+
+    async def _serves(self, name: str) -> bool:
+        process = self._supervisors[name].process
+        peers = self._proxies.get(f"{name.removeprefix('agent-')}-peers")
+        if not process.running or process.address is None or (peers is not None and not peers.listening):
+            return False
+        return await is_serving(process.address)
+
+    @property
+    def lasting(self) -> int:
+        """Number of disturbances whose end is still to come."""
+        return len(self._pending)
 
     def _do(self, one: Disturbance) -> bool:
         if one.kind in ("kill", "stop"):
             return self._signal(one)
-        proxy = self._proxies[one.target]
+        proxy, effect = self._proxies[one.target], None
         match one.kind:
             case "drop":
-                proxy.drop(one.direction)
+                effect = proxy.drop(one.direction)
             case "delay":
-                proxy.delay(one.latency, one.direction)
+                effect = proxy.delay(one.latency, one.direction)
+            case "cut" if one.seconds:
+                effect = proxy.refuse()
             case "cut":
-                proxy.cut(refuse=one.seconds > 0)
+                proxy.cut()
             case _:
                 proxy.half_close(one.direction)
         if one.seconds:
-            self._later(self._heal(proxy, one))
+            self._later(self._heal(proxy, effect, one))
         return True
 
-    async def _heal(self, proxy: Proxy, one: Disturbance) -> None:
+    async def _heal(self, proxy: Proxy, effect: Effect | None, one: Disturbance) -> None:
         await asyncio.sleep(one.seconds)
-        proxy.heal(cut=one.breaks)
+        if one.breaks:
+            proxy.cut()
+        if effect is not None:
+            proxy.heal(effect)
 
     def _signal(self, one: Disturbance) -> bool:
         process = self._victim(one)
         if process is None or not _send(process, signal.SIGKILL if one.kind == "kill" else signal.SIGSTOP):
             return False
         if one.kind == "stop":
-            self._stopped[process.pid] = process
+            self._stops[process] += 1
             self._later(self._continue(process, one.seconds))
         return True
 
     async def _continue(self, process: psutil.Process, seconds: float) -> None:
+        """Let a process continue after some seconds, unless another stop of it lasts longer."""
         await asyncio.sleep(seconds)
-        self._stopped.pop(process.pid, None)
-        _send(process, signal.SIGCONT)
+        self._stops[process] -= 1
+        if not self._stops[process]:
+            del self._stops[process]
+            _send(process, signal.SIGCONT)
 
     def _later(self, action: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(action)
@@ -309,29 +353,6 @@ class Cluster:
             for parent in _alive([process.pid] if process.running and process.pid is not None else []):
                 with suppress(psutil.NoSuchProcess):
                     yield from parent.children(recursive=True)
-
-    # ---------------------------------------------------------------------------------------------------------- leftovers
-
-    def marked(self) -> list[psutil.Process]:
-        """Return the running processes that have the mark of this cluster in their environment."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
-
-    async def left(self, limit: float) -> list[str]:
-        """Return the processes that still run `limit` seconds after the end, and kill them."""
-        end = asyncio.get_running_loop().time() + limit
-        while (found := self.marked()) and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110 - other processes
-            await asyncio.sleep(0.2)
-        said = []
-        for process in found:
-            with suppress(psutil.Error):
-                said.append(f"process {process.pid} ({' '.join(process.cmdline())[:200]}) is left")
-            _send(process, signal.SIGKILL)
-        return said
 
 
 def _alive(pids: Sequence[int]) -> Iterator[psutil.Process]:

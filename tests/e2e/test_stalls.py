@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disturbance.proxy import Direction, Proxy
 
+from hopyard._net.rpc.address import SOCKET_SCHEME, socket_file
 from hopyard.client import AsyncClient
 from hopyard.client.types import ExperimentState
 from tests.e2e.harness import all_trained_alone, softmax_file
 from tests.e2e.services import Services
 from tests.e2e.test_frozen_agent import events, job_where
-from tests.socket_proxy import BOTH, SocketProxy
 from tests.timing import HANG_SECONDS, scaled
 
 LENGTH = 60
 LEASE = scaled(3.0)
 SHORT = 2 * LEASE
 """Duration of a stall in seconds: longer than the lease."""
+
+DIRECTIONS = {"to": Direction.FORWARD, "from": Direction.BACKWARD, "both": Direction.BOTH}
 
 
 class Deployment:
@@ -30,7 +33,7 @@ class Deployment:
     def __init__(self, data: Path, services: Services, stack: AsyncExitStack) -> None:
         self.services = services
         self.enough = data / "enough"
-        self.proxies: dict[str, SocketProxy] = {}
+        self.proxies: dict[str, Proxy] = {}
         self._stack = stack
         self._paced = {"SOFTMAX_PACE": "0.05", "SOFTMAX_ENOUGH": str(self.enough), "SOFTMAX_HELD": f"1:{LENGTH - 1}"}
 
@@ -48,11 +51,16 @@ class Deployment:
         return server
 
     async def _proxy(self, name: str, service: str) -> str:
-        made = self.proxies[name] = await self._stack.enter_async_context(SocketProxy(service, f"{name}.sock"))
+        # Beside the socket of the service, so that clients find its tokens.
+        listen = f"{SOCKET_SCHEME}{socket_file(service).with_name(name)}.sock"
+        made = self.proxies[name] = await self._stack.enter_async_context(Proxy(service, listen))
         return made.address
 
     async def disturb(self, what: str, seconds: float) -> None:
-        """Stop a service ("stop scheduler"), or cut or delay a connection ("cut to scheduler-appstat"), for some seconds."""
+        """Stop a service ("stop scheduler"), or cut or delay a connection ("cut to scheduler-appstat"), for some seconds.
+
+        A cut loses nothing: what it has held back comes later, unless the connection is also reset.
+        """
         kind, *directions, name = what.split()
         proxy = self.proxies.get(name)
         if kind == "stop":
@@ -62,9 +70,10 @@ class Deployment:
             proxy.delay(0.2)
         else:
             assert proxy is not None
-            proxy.cut(*[direction for direction in BOTH if direction in directions or not directions])
+            (direction,) = (DIRECTIONS[one] for one in directions or ["both"])
+            proxy.drop(direction)
             if kind == "reset":
-                proxy.reset()
+                proxy.cut()
         await asyncio.sleep(seconds)  # The duration of the stall itself: nothing can be waited for.
         if proxy is None:
             self.services.send(name, signal.SIGCONT)

@@ -105,7 +105,8 @@ async def test_a_drop_can_end_with_a_cut() -> None:
     async with proxied() as (service, proxy), pair(service, proxy) as (near, far):
         proxy.drop()
         near[1].write(b"lost")
-        proxy.heal(cut=True)
+        proxy.cut()
+        proxy.heal()
         assert await ends(near[0]) == b""
         assert await ends(far[0]) == b""
         async with pair(service, proxy) as (later, farther):
@@ -129,7 +130,7 @@ async def test_delayed_data_keep_their_order() -> None:
 
 async def test_a_cut_link_refuses_until_it_heals() -> None:
     async with proxied() as (service, proxy), pair(service, proxy) as (near, far):
-        proxy.cut(refuse=True)
+        proxy.refuse()
         assert await ends(near[0]) == b""
         assert await ends(far[0]) == b""
         refused = await connect(proxy)
@@ -140,6 +141,38 @@ async def test_a_cut_link_refuses_until_it_heals() -> None:
         async with pair(service, proxy) as (later, farther):
             later[1].write(b"new")
             assert await read(farther[0], 3) == b"new"
+
+
+async def test_a_drop_lasts_until_the_last_of_two_that_overlap_ends() -> None:
+    async with proxied() as (service, proxy), pair(service, proxy) as (near, far):
+        short, long = proxy.drop(), proxy.drop(Direction.FORWARD)
+        near[1].write(b"held")
+        far[1].write(b"free")
+        held = asyncio.create_task(read(far[0], 4))
+        proxy.heal(short)
+        assert await read(near[0], 4) == b"free", "only the other drop holds this direction back"
+        assert not held.done()
+        proxy.heal(short)  # Its end happens once.
+        assert not held.done()
+        proxy.heal(long)
+        assert await held == b"held"
+
+
+async def test_the_end_of_another_disturbance_does_not_end_a_refusal_or_a_delay() -> None:
+    async with proxied() as (service, proxy):
+        refusal, drop, delay = proxy.refuse(), proxy.drop(), proxy.delay(0.05, Direction.FORWARD)
+        proxy.cut()  # as at the end of a drop that breaks connections
+        proxy.heal(drop)
+        refused = await connect(proxy)
+        assert await ends(refused[0]) == b""
+        refused[1].close()
+        proxy.heal(refusal)
+        async with pair(service, proxy) as (near, far):
+            began = asyncio.get_running_loop().time()
+            near[1].write(b"late")
+            assert await read(far[0], 4) == b"late"
+            assert asyncio.get_running_loop().time() - began >= 0.05
+            proxy.heal(delay)
 
 
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])

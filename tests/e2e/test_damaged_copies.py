@@ -13,6 +13,7 @@ import pytest
 
 from hopyard.client import Client
 from hopyard.client.types import ExperimentState
+from tests.damage import flip, replace_by_link
 from tests.timing import HANG_SECONDS
 
 TRAINER = """
@@ -57,23 +58,11 @@ def hopyard(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.chmod(0o600)
-    file.write_bytes(data)
-
-
-def _to_link(file: Path) -> None:
-    file.rename(file.parent.parent.parent / "elsewhere")
-    file.symlink_to(file.parent.parent.parent / "elsewhere")
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "truncated": lambda file: os.truncate(file, 10),
-    "a link": _to_link,
-    "a flipped bit": _flip,
+    "a link": lambda file: replace_by_link(file, file.parent.parent.parent / "elsewhere"),
+    "a flipped bit": flip,
 }
 
 

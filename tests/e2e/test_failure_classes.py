@@ -17,6 +17,7 @@ import pytest
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.errors import NotFound
+from tests.damage import flip
 from tests.e2e.failures import alone, curve, experiment
 from tests.timing import HANG_SECONDS, scaled
 
@@ -226,10 +227,7 @@ def test_a_snapshot_with_a_flipped_bit_is_never_trained_from(cluster: Cluster, t
         copies = [max(saved.iterdir(), key=lambda file: file.stat().st_size)]
         copies.append(cluster.data / "store" / snapshot.sha256[:2] / snapshot.sha256)
         for copy in copies:
-            content = bytearray(copy.read_bytes())
-            content[len(content) // 2] ^= 0x10
-            copy.chmod(0o644)
-            copy.write_bytes(content)
+            flip(copy)
     client.resume(created.id)
     client.wait(created.id, timeout=PATIENCE)
     job = client.job(created.id, "1")

@@ -12,7 +12,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState, NodeState
 from tests.e2e.harness import cluster
-from tests.timing import HANG_SECONDS
+from tests.timing import HANG_SECONDS, scaled
 
 JOBS, LENGTH = 4, 12
 
@@ -27,7 +27,8 @@ HERE = Path({folder!r})
 class Counter(Trainer):
     """Counts its iterations, and notes each in a file. At position 6 it waits until the gate is open.
 
-    The next iteration takes so long that a command, which the scheduler has sent when the gate opens, arrives before its end.
+    Until the node has been left, each later iteration takes so long that a command, which the scheduler has sent when the gate opens,
+    arrives long before the last one.
     """
 
     def build(self, hp):
@@ -39,8 +40,8 @@ class Counter(Trainer):
     def train(self):
         while self.position >= 6 and not (HERE / "gate").exists():
             time.sleep(0.05)
-        if self.position == 6:
-            time.sleep(0.5)
+        if self.position >= 6 and not (HERE / "left").exists():
+            time.sleep({pause})
         with (HERE / "iterations").open("a") as file:
             file.write(f"{{self.context.job}} {{self.position + 1}}\\n")
         self.count += 1
@@ -80,7 +81,7 @@ async def trained(client: AsyncClient, experiment: Experiment, node: str, positi
 async def test_no_training_is_repeated_when_an_agent_is_stopped_in_order(tmp_path: Path, ship_every: int) -> None:
     folder = tmp_path / "code"
     folder.mkdir()
-    (folder / "train.py").write_text(TRAINER.format(folder=str(tmp_path)))
+    (folder / "train.py").write_text(TRAINER.format(folder=str(tmp_path), pause=scaled(0.5)))
     file = folder / "experiment.yaml"
     file.write_text(EXPERIMENT.format(jobs=JOBS, length=LENGTH, ship_every=ship_every))
     async with cluster(tmp_path / "data", {}) as (processes, client):
@@ -96,6 +97,7 @@ async def test_no_training_is_repeated_when_an_agent_is_stopped_in_order(tmp_pat
                 await asyncio.sleep(0.05)
         (tmp_path / "gate").touch()
         assert await agent.wait() == 0
+        (tmp_path / "left").touch()
         ended = await client.wait(experiment, timeout=HANG_SECONDS)
         assert ended.state is ExperimentState.COMPLETED
         suspended = await client.job(experiment, job.id)

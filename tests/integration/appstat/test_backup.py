@@ -31,6 +31,7 @@ from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.record_chain import RESTORE
 from hopyard_appstat.migrations.migrate import _config
 from hopyard_appstat.reader import AppStatReader
+from tests.damage import flip, overwrite
 from tests.integration.appstat.backup_data import BACKUPS, DATABASE, DataDirectory, blob_file, silent
 from tests.unit.appstat.messages import experiment, job
 
@@ -339,9 +340,7 @@ def test_the_folders_of_blobs_that_an_earlier_backup_has_copied_are_flushed(
 def test_a_damaged_database_gets_no_generation(data: DataDirectory, target: Path) -> None:
     backup(data, target)
     file = data.path / DATABASE
-    content = bytearray(file.read_bytes())
-    content[4096 * 3 : 4096 * 3 + 64] = os.urandom(64)
-    file.write_bytes(content)
+    overwrite(file, 4096 * 3, 64)
     with pytest.raises(DataLoss, match="no backup was made"):
         backup(data, target)
     assert [one.number for one in BACKUPS.generations(target).generations] == [1]
@@ -411,13 +410,6 @@ def test_only_one_command_at_a_time_writes(data: DataDirectory, target: Path) ->
 
 
 # --------------------------------------------------------------------------------------------------------------- verify
-
-
-def flip(path: Path, at: float = 0.5) -> None:
-    """Flip one bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[int(len(content) * at)] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hopyard_appstat.database.file_check import check_data
 from hopyard_appstat.database.read_only import check_database, read_only_engine
 from hopyard_appstat.reader import AppStatReader
 from hopyard_appstat.service import AppStatService
+from tests.damage import overwrite, replace_by_folder
 
 DATABASE = "appstat.sqlite"
 
@@ -71,11 +72,6 @@ def overwritten(file: Path) -> None:
     file.write_bytes(b"-- a dump, not a database\n" * 100)
 
 
-def folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
 def without_log(file: Path) -> None:
     Path(f"{file}-shm").touch()
 
@@ -88,7 +84,7 @@ def log_of_another_kind(file: Path) -> None:
     ("damage", "match"),
     [
         (overwritten, "found a file that is not a database"),
-        (folder, "found a folder, needed is the file of a database"),
+        (replace_by_folder, "found a folder, needed is the file of a database"),
         (without_log, "the write-ahead log of the database is missing"),
         (log_of_another_kind, "not a write-ahead log"),
     ],
@@ -180,8 +176,6 @@ async def test_damaged_pages_are_found_by_the_check_of_doctor_and_after_a_kill(t
     assert "all pages intact" in check_database(tmp_path)
     with closing(sqlite3.connect(file)) as database:
         (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'statistics'").fetchone()
-    with file.open("r+b") as opened:
-        opened.seek((root - 1) * 4096)
-        opened.write(b"\xff" * 64)
+    overwrite(file, (root - 1) * 4096, 64)
     with pytest.raises(DataLoss, match=rf"{DATABASE}: (the database is damaged|cannot be read)"):
         check_database(tmp_path)

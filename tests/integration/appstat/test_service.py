@@ -21,6 +21,7 @@ from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_RUNNING, Experiment, Job
 from hopyard_appstat.database.writer import Writer
 from hopyard_appstat.service import AppStatService
 from tests.access import channel_as
+from tests.damage import flip
 from tests.timing import HANG_SECONDS
 
 DATA = bytes(range(256)) * 10_000
@@ -235,9 +236,7 @@ async def nothing() -> AsyncIterator[pb.PutBlobRequest]:
 async def test_a_flipped_bit_is_data_loss(stub: appstat_pb2_grpc.AppStatServiceAsyncStub, tmp_path: Path) -> None:
     await put(stub)
     file = tmp_path / "data" / "store" / SHA[:2] / SHA
-    damaged = bytearray(file.read_bytes())
-    damaged[77] ^= 4
-    file.write_bytes(damaged)
+    flip(file)
     with pytest.raises(DataLoss, match="damaged"):
         await get(stub)
     await put(stub)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.bundles import Bundles, CodeMissing
+from tests.damage import in_turn, replace_by_pipe
 from tests.integration.nodeagent.cluster import Cluster
 from tests.kill_at_step import killed_at_each_step
 
@@ -46,16 +46,6 @@ def edit(file: Path) -> None:
     file.chmod(0o400)
 
 
-def in_turn(*steps: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a function that calls all steps, one after the other."""
-
-    def harm(it: Path) -> None:
-        for step in steps:
-            step(it)
-
-    return harm
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "edited": (lambda folder: edit(folder / "train.py"), "train.py: "),
     "missing": (lambda folder: (folder / "train.py").unlink(), "train.py: is missing"),
@@ -70,7 +60,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "train.py: is a link to /dev/null, recorded is a file",
     ),
     "pipe": (
-        in_turn(lambda folder: (folder / "train.py").unlink(), lambda folder: os.mkfifo(folder / "train.py")),
+        lambda folder: replace_by_pipe(folder / "train.py"),
         "train.py: is a device, a pipe or a socket, recorded is a file",
     ),
     "mode": (lambda folder: (folder / "train.py").chmod(0o666), "train.py: its mode is 666, recorded is 400"),

@@ -13,6 +13,7 @@ import pytest
 from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
+from tests.damage import flip, in_turn, replace_by_link, replace_by_pipe
 from tests.integration.nodeagent.cluster import Cluster
 from tests.integration.nodeagent.test_commands import SCRIPT, begin
 
@@ -24,44 +25,20 @@ def _file(folder: Path) -> Path:
     return next(folder.rglob("walk.json"))
 
 
-def _flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.chmod(0o600)
-    file.write_bytes(data)
-
-
 def _move_behind_link(path: Path) -> None:
     snapshots = next(parent for parent in path.parents if parent.name == "snapshots")
-    elsewhere = snapshots.parent / "elsewhere"
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
-
-
-def _replace_by_pipe(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    os.mkfifo(path)
-
-
-def in_turn(*steps: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a function that calls all steps, one after the other."""
-
-    def harm(it: Path) -> None:
-        for step in steps:
-            step(it)
-
-    return harm
+    replace_by_link(path, snapshots.parent / "elsewhere")
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "a flipped bit": lambda folder: _flip(_file(folder)),
+    "a flipped bit": lambda folder: flip(_file(folder)),
     "a truncated file": lambda folder: os.truncate(_file(folder), 1),
     "a missing file": lambda folder: _file(folder).unlink(),
     "an added file": lambda folder: (_file(folder).parent / "more").touch(),
     "a link in place of a file": lambda folder: _move_behind_link(_file(folder)),
-    "a pipe in place of a file": lambda folder: _replace_by_pipe(_file(folder)),
+    "a pipe in place of a file": lambda folder: replace_by_pipe(_file(folder)),
     "a link in place of the folder": _move_behind_link,
-    "a pipe in place of the folder": _replace_by_pipe,
+    "a pipe in place of the folder": replace_by_pipe,
     "a file in place of the folder": in_turn(
         lambda folder: shutil.rmtree(folder), lambda folder: folder.write_bytes(b"x")
     ),
@@ -124,7 +101,7 @@ async def test_a_failure_stays_one_if_the_snapshot_of_the_start_was_dropped_mean
 async def test_another_node_without_an_undamaged_copy_is_named(cluster: Cluster) -> None:
     snapshot, folder = await saved(cluster)
     await cluster.agent("b")
-    _flip(_file(folder))
+    flip(_file(folder))
     cluster.store.lose(snapshot.sha256)
     source = cluster.agents["a"].address
     cluster.start(AGAIN, node="b", until=4, allowed=9, completes=True, snapshot=snapshot, snapshot_peers=[source])
@@ -138,7 +115,7 @@ async def test_a_script_that_cannot_load_its_damaged_snapshot_is_executed_again(
     cluster.scheduler.decide("a", KEY, wire.DECISION_SUSPEND, (await cluster.scheduler.reported(KEY, 1)).position)
     snapshot = (await cluster.scheduler.ended(KEY)).snapshot
     await cluster.scheduler.until(lambda: snapshot.sha256 in cluster.store.blobs)
-    _flip(cluster.folder / "a" / "snapshots" / snapshot.sha256)
+    flip(cluster.folder / "a" / "snapshots" / snapshot.sha256)
     begin(
         cluster,
         AGAIN,

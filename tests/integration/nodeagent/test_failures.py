@@ -21,6 +21,7 @@ from hopyard_nodeagent.runs import executor, training_process
 from hopyard_nodeagent.runs.adopted_processes import AdoptedProcesses
 from hopyard_nodeagent.runs.training_process import Runner
 from hopyard_nodeagent.runs.watchdogs import SilenceGuard
+from tests.damage import flip
 from tests.integration.nodeagent.cluster import Cluster
 from tests.timing import HANG_SECONDS
 
@@ -240,9 +241,7 @@ async def test_a_snapshot_with_a_flipped_bit_is_found_and_got_again(cluster: Clu
     snapshot = (await scheduler.ended(KEY)).snapshot
     await scheduler.until(lambda: any(m.HasField("snapshot_stored") for m in scheduler.received[KEY]))
     file = next(path for path in (cluster.folder / "a" / "snapshots" / snapshot.sha256 / "state").iterdir())
-    content = bytearray(file.read_bytes())
-    content[0] ^= 1
-    file.write_bytes(content)
+    flip(file)
     second = RunKey(StreamId("e1"), "j1", 2, 0)
     cluster.start(second, snapshot=snapshot)
     assert (await scheduler.reported(second, 3)).position == 3

@@ -19,6 +19,7 @@ from hopyard.policy.vocabulary import RunKey, StreamId
 from hopyard.v1 import common_pb2
 from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.snapshots.process_images import MEMORY
+from tests.damage import flip
 from tests.integration.nodeagent.cluster import Cluster, gone
 from tests.integration.nodeagent.process_snapshots import (
     SCRIPT,
@@ -131,13 +132,12 @@ async def test_a_damaged_image_is_not_restored_and_another_copy_is(cluster: Clus
     await cluster.scheduler.until(lambda: snapshot.sha256 in cluster.store.blobs)
     file = cluster.folder / "a" / "snapshots" / snapshot.sha256
     await comes(lambda: not file.is_symlink())
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file)
+    damaged = file.read_bytes()
     second = RunKey(StreamId("e1"), "j1", 2, 0)
     begin(cluster, second, SCRIPT, until=4, allowed=4, snapshot=snapshot)
     await cluster.scheduler.reported(second, 4)
-    assert file.read_bytes() != bytes(data)
+    assert file.read_bytes() != damaged
 
 
 async def test_what_a_killed_agent_had_in_memory_alone_is_not_lost(cluster: Cluster) -> None:

@@ -28,7 +28,7 @@ from tests.timing import HANG_SECONDS
 KEY, NEXT = RunKey(StreamId("e1"), "j1", 1, 0), RunKey(StreamId("e1"), "j2", 1, 0)
 
 LEAVE = """
-import os, subprocess
+import os, subprocess, time
 
 def leave(how, note):
     sleeps = ["sh", "-c", 'echo $$ > "$0.new" && mv "$0.new" "$0"; exec sleep 600', note]
@@ -38,7 +38,7 @@ def leave(how, note):
     else:
         subprocess.run(["setsid", "-f", *sleeps], check=True, env=environment)
     while not os.path.exists(note):
-        pass
+        time.sleep(0.01)
 """
 
 TRAINER = """

@@ -16,6 +16,7 @@ from obstore.store import MemoryStore, ObjectStore
 from hopyard.errors import DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard_appstat.blobs.backends import LocalBackend, ObjectBackend, Stamp
 from hopyard_appstat.blobs.store import Backend, BlobStore, open_backend
+from tests.damage import flip
 
 pytestmark = pytest.mark.quick
 
@@ -127,9 +128,7 @@ async def test_a_flipped_bit_is_found_and_healed_by_a_new_copy(tmp_path: Path) -
     await store.open()
     await store.put(SHA, chunks())
     file = tmp_path / "store" / SHA[:2] / SHA
-    damaged = bytearray(file.read_bytes())
-    damaged[2_000_000] ^= 1
-    file.write_bytes(damaged)
+    flip(file)
     with pytest.raises(DataLoss, match="was damaged in the store"):
         await read(store)
     assert await store.size(SHA) is None

@@ -19,6 +19,7 @@ from hopyard_appstat.database.blob_ownership import OwnedBlobs
 from hopyard_appstat.database.connections import database_url, open_database
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrations.migrate import migrate
+from tests.damage import flip, replace_by_folder, replace_by_link, replace_by_pipe
 from tests.timing import HANG_SECONDS
 
 DATA = b"weights" * 1000
@@ -57,37 +58,15 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     index.release()
 
 
-def _flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[3] ^= 1
-    file.write_bytes(data)
-
-
-def _to_link(file: Path) -> None:
-    file.rename(file.parent.parent / "elsewhere")
-    file.symlink_to(file.parent.parent / "elsewhere")
-
-
-def _to_pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def _to_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-    (file / "x").touch()
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "truncated": lambda file: os.truncate(file, 10),
     "longer": lambda file: file.write_bytes(DATA + b"x"),
     "empty": lambda file: os.truncate(file, 0),
-    "a flipped bit": _flip,
-    "a link to the same bytes": _to_link,
-    "a pipe": _to_pipe,
-    "a folder": _to_folder,
+    "a flipped bit": flip,
+    "a link to the same bytes": lambda file: replace_by_link(file, file.parent.parent / "elsewhere"),
+    "a pipe": replace_by_pipe,
+    "a folder": replace_by_folder,
 }
 UNREAD = [kind for kind in DAMAGES if kind != "a flipped bit"]
 """Damages that are found without reading the blob."""
@@ -272,7 +251,7 @@ async def test_a_blob_that_the_disk_cannot_read_is_kept(rig: Rig, monkeypatch: p
 
 
 async def test_a_new_copy_is_not_deleted_in_place_of_the_damaged_one(rig: Rig) -> None:
-    _flip(rig.file)
+    flip(rig.file)
     reading = rig.owned.get(SHA)
     await anext(reading)
     await rig.owned.put(SHA, "e1", chunks())

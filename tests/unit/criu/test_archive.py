@@ -10,6 +10,7 @@ import pytest
 
 from hopyard._runtime.criu.archive import pack, unpack
 from hopyard._runtime.snapshot_file import SnapshotCorruptError, SnapshotFileInfo, SnapshotRefusedError, hash_file
+from tests.damage import flip
 
 pytestmark = pytest.mark.quick
 
@@ -49,9 +50,7 @@ def test_a_damaged_one_is_told_and_leaves_nothing(
     snapshot: tuple[Path, SnapshotFileInfo], tmp_path: Path, place: float
 ) -> None:
     file, info = snapshot
-    data = bytearray(file.read_bytes())
-    data[int(len(data) * place)] ^= 0x10
-    file.write_bytes(data)
+    flip(file, place)
     with pytest.raises(SnapshotCorruptError):
         unpack(file, info.sha256, tmp_path / "i", tmp_path / "f")
     assert not (tmp_path / "i").exists()

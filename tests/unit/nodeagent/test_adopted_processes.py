@@ -71,6 +71,10 @@ def test_leaders_and_new_processes_and_those_of_the_own_session_are_left_alone()
         try:
             adopted = AdoptedProcesses({leader.pid: "m"}, lambda: [leader.pid, new.pid, tool.pid])
             assert looks(adopted, 2) == []
+            assert looks(adopted, 1) == [new.pid], "it is not new any more"
+            new.process.wait(HANG_SECONDS)
+            assert looks(adopted, 9) == []
+            assert leader.process.poll() is None
             adopted = AdoptedProcesses({}, lambda: [tool.pid])
             assert not adopted.any()
             assert looks(adopted, 9) == []
@@ -151,15 +155,24 @@ def test_a_group_that_cannot_be_made_is_no_error(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize(
-    ("mount", "own", "found"),
+    ("mount", "own", "kills", "found"),
     [
-        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "0::/a", None),  # The group has no cgroup.procs that can be written.
-        ("31 25 0:27 / {} ro - cgroup2 cgroup ro", "0::/", None),
-        ("31 25 0:27 / {} rw - cgroup cgroup rw,pids", "0::/", None),
-        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "8:pids:/", None),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "0::/", True, True),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "8:pids:/x\n0::/", True, True),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "0::/", False, False),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "0::/a", True, False),  # The group has no cgroup.procs.
+        ("31 25 0:27 / {} ro - cgroup2 cgroup ro", "0::/", True, False),
+        ("31 25 0:27 / {} rw - cgroup cgroup rw,pids", "0::/", True, False),
+        ("31 25 0:27 / {} rw - cgroup2 cgroup rw", "8:pids:/", True, False),
     ],
 )
-def test_where_no_group_is_writable_there_is_none(tmp_path: Path, mount: str, own: str, found: None) -> None:
-    (tmp_path / "mountinfo").write_text(mount.format(tmp_path))
+def test_a_group_is_found_only_where_it_is_writable_and_can_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, own: str, kills: bool, found: bool
+) -> None:
+    monkeypatch.setattr(control_group, "_can_kill", lambda folder: kills)  # Only the kernel can create cgroup.kill.
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True)
+    (root / "cgroup.procs").touch()
+    (tmp_path / "mountinfo").write_text(mount.format(root))
     (tmp_path / "cgroup").write_text(own)
-    assert writable_root(tmp_path / "mountinfo", tmp_path / "cgroup") is found
+    assert writable_root(tmp_path / "mountinfo", tmp_path / "cgroup") == (root if found else None)

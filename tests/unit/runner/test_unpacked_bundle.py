@@ -18,6 +18,7 @@ from hopyard._runtime.untrusted.unpacked_bundle import (
     UnpackedBundle,
     listed,
 )
+from tests.damage import in_turn, replace_by_folder, replace_by_pipe
 
 pytestmark = pytest.mark.quick
 
@@ -78,27 +79,6 @@ def _make_read_only(path: Path) -> None:
     path.chmod(0o555)
 
 
-def _replace_by_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _replace_by_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-    (path / "x").write_text("x")
-
-
-def in_turn(*steps: Callable[[Unpacked], object]) -> Callable[[Unpacked], None]:
-    """Return a function that calls all steps, one after the other."""
-
-    def harm(it: Unpacked) -> None:
-        for step in steps:
-            step(it)
-
-    return harm
-
-
 DAMAGES: dict[str, tuple[Callable[[Unpacked], object], list[str]]] = {
     "edited": (lambda it: it.edit("train.py", b"x = 2\n"), ["train.py: its content differs"]),
     "longer": (lambda it: it.edit("train.py", b"x = 10\n"), ["train.py: has 7 bytes, recorded are 6"]),
@@ -112,10 +92,10 @@ DAMAGES: dict[str, tuple[Callable[[Unpacked], object], list[str]]] = {
         ["train.py: is a link to elsewhere.txt, recorded is a file"],
     ),
     "pipe": (
-        lambda it: _replace_by_pipe(it.folder / "train.py"),
+        lambda it: replace_by_pipe(it.folder / "train.py"),
         ["train.py: is a device, a pipe or a socket, recorded is a file"],
     ),
-    "folder": (lambda it: _replace_by_folder(it.folder / "train.py"), ["train.py: is a folder, recorded is a file"]),
+    "folder": (lambda it: replace_by_folder(it.folder / "train.py"), ["train.py: is a folder, recorded is a file"]),
     "added module": (
         lambda it: (it.folder / "random.py").write_text(""),
         ["random.py: is a file that the code does not have"],

@@ -155,7 +155,7 @@ class Round:
     kept: str = ""
 
 
-class Conduct:
+class SearchRun:
     """Runs one search on a cluster, from its creation to the checks.
 
     Args:
@@ -215,7 +215,7 @@ class Conduct:
         """Halve 32 configurations by requests. The requested results do not depend on the order of the answers."""
         async with await AsyncStudy(client).create(file, idle=PATIENCE * self._stretch) as study:
             experiment = study.experiment.id
-            noticing = asyncio.create_task(self._ended(client, experiment))  # It sets `training`.
+            watch = asyncio.create_task(self._ended(client, experiment))  # It sets `training`.
             try:
                 rng = random.Random(7)
                 chosen: list[Mapping[str, Any]] = [study.space.sample(rng) for _ in range(32)]
@@ -226,8 +226,8 @@ class Conduct:
                     ]
                     chosen = [one.configuration for one in study.ranked(answers)[: len(answers) // 2]]
             finally:
-                noticing.cancel()
-                await asyncio.gather(noticing, return_exceptions=True)
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
         return await self._ended(client, experiment)
 
     async def check(self, client: AsyncClient, experiment: Experiment) -> Trained:
@@ -368,7 +368,7 @@ class Bench:
         trained = None
         try:
             async with cluster:
-                trained = await self._conducted(name, folder, row, plan, cluster)
+                trained = await self._run_search(name, folder, row, plan, cluster)
         finally:
             row.findings += cluster.exits
             row.findings += await asyncio.to_thread(cluster.processes.left, EXIT_SECONDS * stretch)
@@ -380,23 +380,23 @@ class Bench:
             row.restarts = cluster.counts.restarts
         return trained
 
-    async def _conducted(
+    async def _run_search(
         self, name: str, folder: Path, row: Round, plan: Sequence[Disturbance], cluster: Cluster
     ) -> Trained | None:
         """Run a search in a running cluster, disturb it, and check it; None: it has not begun, continued or ended in time."""
         stretch = self._settings.stretch
         token = (cluster.data / SECRETS / "user.token").read_text().strip()
         async with AsyncClient(cluster.server, token=token, patience=PATIENCE * stretch) as client:
-            conduct = Conduct(SEARCHES[name], name, cluster, folder, stretch)
-            running = asyncio.create_task(conduct.run(client))
+            search_run = SearchRun(SEARCHES[name], name, cluster, folder, stretch)
+            running = asyncio.create_task(search_run.run(client))
             try:
-                if not await _first(running, conduct.training, BEGIN_SECONDS * stretch):
+                if not await _first(running, search_run.training, BEGIN_SECONDS * stretch):
                     row.findings.append(
                         f"nothing is trained after {BEGIN_SECONDS * stretch:g} s: {await _state(client)}"
                     )
                     return None
                 began = time.monotonic()
-                await cluster.disturb(plan, conduct.over)
+                await cluster.disturb(plan, search_run.over)
                 row.disturbed += time.monotonic() - began
                 await cluster.calm()
                 if absent := await cluster.recovered(RECOVERY_SECONDS * stretch):
@@ -404,18 +404,18 @@ class Bench:
                     row.findings.append(f"{', '.join(absent)}: not serving {seconds}")
                     return None
                 _write(folder / ENOUGH, [])
-                if not await _first(running, conduct.over, REST_SECONDS * stretch):
+                if not await _first(running, search_run.over, REST_SECONDS * stretch):
                     seconds = f"{REST_SECONDS * stretch:g} s after the last disturbance"
                     row.findings.append(f"not ended {seconds}: {await _state(client)}")
                     return None
                 experiment = await running
             finally:
-                row.calls_failed += conduct.failed
+                row.calls_failed += search_run.failed
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
             try:
                 async with asyncio.timeout(CHECK_SECONDS * stretch):
-                    trained = await conduct.check(client, experiment)
+                    trained = await search_run.check(client, experiment)
             except TimeoutError:
                 row.findings.append(f"not checked after {CHECK_SECONDS * stretch:g} s")
                 return None

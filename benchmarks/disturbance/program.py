@@ -66,6 +66,17 @@ def metrics(chain: bytes, position: int, values: Mapping[str, Any], partition: i
     return {METRIC: curve + 0.02 * number, CHAIN: number, PARTITION: float(partition)}
 
 
+def pause(position: int) -> None:
+    """Wait as long as the unit after a position takes; see `Chain`."""
+    enough = os.environ.get("CHAOS_ENOUGH")
+    if enough is None:
+        return
+    held = position + 1 >= int(os.environ["CHAOS_LENGTH"])
+    end = math.inf if held else time.monotonic() + float(os.environ["CHAOS_PACE"])
+    while (left := end - time.monotonic()) > 0 and not os.path.exists(enough):
+        time.sleep(min(left, 0.1))
+
+
 class Chain(Trainer):
     """Computes the chain.
 
@@ -84,7 +95,7 @@ class Chain(Trainer):
         self.values = dict(hyperparameters)
 
     def train(self) -> dict[str, float]:
-        self._pause()
+        pause(self.position)
         rank, size, position = self.context.rank, self.context.world_size, self.position + 1
         partition = NO_PARTITION if self.context.inputs is None else int(self.context.inputs.read_text())
         own = {n: shard(self.chain, position, self.values, partition, n) for n in range(rank, SHARDS, size)}
@@ -100,15 +111,6 @@ class Chain(Trainer):
     def close(self) -> None:
         for other in self.others:
             other.close()
-
-    def _pause(self) -> None:
-        enough = os.environ.get("CHAOS_ENOUGH")
-        if enough is None:
-            return
-        held = self.position + 1 >= int(os.environ["CHAOS_LENGTH"])
-        end = math.inf if held else time.monotonic() + float(os.environ["CHAOS_PACE"])
-        while (left := end - time.monotonic()) > 0 and not os.path.exists(enough):
-            time.sleep(min(left, 0.1))
 
     # ------------------------------------------------------------------------------------------------------------ gangs
 

@@ -285,7 +285,7 @@ class Cluster:
         return await is_serving(process.address)
 
     @property
-    def lasting(self) -> int:
+    def pending_ends(self) -> int:
         """Number of disturbances whose end is still to come."""
         return len(self._pending)
 

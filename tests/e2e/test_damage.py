@@ -6,6 +6,7 @@ import json
 from hashlib import shake_128
 from pathlib import Path
 
+import pytest
 from damage import report, table
 from damage_cases.case import CaseRunner
 from damage_cases.cluster import Way
@@ -36,6 +37,17 @@ def test_damage_is_found_and_healed_or_paused(tmp_path: Path) -> None:
     counts = report(results, 0, 1.0)["counts"]
     assert counts == {"found and healed": 1, "found and paused": 1}
     assert "2 cases: 1 found and healed, 1 found and paused" in table(results)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", [Way.RUN, Way.UP])
+def test_a_case_damages_a_cluster_while_it_runs(tmp_path: Path, way: Way) -> None:
+    """Check that the damage happens between two reports, which the case needs, and that it is no defect."""
+    case = Plan(1, "snapshot", "flip", way, End.KILLED, running=True, chance=(0.5, 0.5, 0.5))
+    result = CaseRunner(tmp_path, HANG_SECONDS, keep=True).run(case)
+    assert not result.verdict.finding, result
+    assert result.damage.startswith("flip: agent")
 
 
 def scores(x: int, until: int) -> list[float]:

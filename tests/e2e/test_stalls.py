@@ -1,4 +1,4 @@
-"""Tests of services that stall longer than the lease of nodes, and of cut and slow connections between services."""
+"""Tests that services which stall longer than the lease of nodes, and cut and slow connections, change no result and lose no node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of how `benchmarks/damage.py` observes a cluster, with processes in the place of its commands."""
+"""Tests that `benchmarks/damage.py` notices commands that do not stop and processes that are left, with scripts as commands."""
 
 from __future__ import annotations
 

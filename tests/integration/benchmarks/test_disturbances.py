@@ -1,4 +1,4 @@
-"""Tests of disturbances of processes that overlap, with real processes."""
+"""Tests that disturbances of one process that overlap end by themselves: none of them ends another one, with real processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def comes(condition: Callable[[], bool]) -> None:
 
 async def test_a_stop_lasts_until_the_last_of_two_that_overlap_ends(single: Single) -> None:
     await single.carry_out(stop(SHORT), stop(LONG))
-    await comes(lambda: single.lasting == 1)
+    await comes(lambda: single.pending_ends == 1)
     assert single.stopped
     await single.calm()
     await comes(lambda: not single.stopped)
@@ -64,13 +64,13 @@ async def test_a_stop_lasts_until_the_last_of_two_that_overlap_ends(single: Sing
 
 async def test_a_process_continues_after_its_only_stop(single: Single) -> None:
     await single.carry_out(stop(SHORT), stop(2 * SHORT))
-    await comes(lambda: single.lasting == 0)
+    await comes(lambda: single.pending_ends == 0)
     await comes(lambda: not single.stopped)
 
 
 async def test_the_end_of_the_stop_of_a_killed_process_disturbs_no_other(single: Single) -> None:
     await single.carry_out(stop(SHORT), Disturbance(0.0, "kill", RUNNER))
     await asyncio.to_thread(os.waitid, os.P_PID, single.process.pid, os.WEXITED | os.WNOWAIT)
-    await comes(lambda: single.lasting == 0)
+    await comes(lambda: single.pending_ends == 0)
     await single.calm()
     assert single.counts.kinds == {"stop runner": 1, "kill runner": 1}

@@ -1,4 +1,4 @@
-"""Tests of the proxy that disturbs connections, with real sockets."""
+"""Tests that a proxy passes all data on, and that each of its disturbances does what it says, alone and with others."""
 
 from __future__ import annotations
 

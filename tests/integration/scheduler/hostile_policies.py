@@ -57,7 +57,7 @@ class Hostile(DefaultPolicy):
         for handle in map(int, os.listdir("/proc/self/fd")):
             try:
                 if stat.S_ISSOCK(os.fstat(handle).st_mode):
-                    os.write(handle, b"\xff" * 1000)
+                    os.write(handle, b"\xff" * 1000)  # As a frame of HTTP/2, it is longer than any that is allowed.
             except OSError:
                 continue
         time.sleep(600)

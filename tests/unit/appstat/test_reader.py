@@ -22,6 +22,7 @@ from hopyard_appstat.database.read_only import read_only_engine
 from hopyard_appstat.database.store import Store
 from hopyard_appstat.migrations.migrate import NEWEST, migrate
 from hopyard_appstat.reader import AppStatReader
+from tests.damage import overwrite
 
 FILE = "appstat.sqlite"
 
@@ -119,10 +120,8 @@ async def test_a_damaged_page_is_named_by_readers_and_writers(tmp_path: Path) ->
     (size,) = connection.execute("PRAGMA page_size").fetchone()
     pages = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name in ('streams', 'epochs')").fetchall()
     connection.close()
-    with (tmp_path / FILE).open("r+b") as file:
-        for (page,) in pages:
-            file.seek((page - 1) * size)
-            file.write(b"\xff" * size)
+    for (page,) in pages:
+        overwrite(tmp_path / FILE, (page - 1) * size, size)
     reader = AppStatReader(tmp_path)
     with pytest.raises(DataLoss, match="restore it with its -wal file from a backup"):
         await streams(reader)

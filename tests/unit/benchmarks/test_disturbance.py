@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import chaos
@@ -90,6 +91,14 @@ def test_a_schedule_is_ordered_bounded_and_has_each_pair_before_it_repeats_one()
     assert {one.direction for one in plan if one.kind == "drop"} == set(Direction)
 
 
+def test_a_slow_machine_gets_the_same_disturbances_but_longer_ones() -> None:
+    plain, stretched = schedule(1, 100.0, PROCESSES, LINKS), schedule(1, 100.0, PROCESSES, LINKS, stretch=3.0)
+    assert [replace(one, seconds=3.0 * one.seconds) for one in plain] == [
+        replace(one, seconds=pytest.approx(one.seconds)) for one in stretched
+    ]
+    assert Counts(effect=3 * EFFECT_SECONDS, spans=[(0.0, 1.0, "agent-n")]).explains("n", 1.0 + 3 * EFFECT_SECONDS)
+
+
 def test_a_schedule_without_targets_is_refused() -> None:
     with pytest.raises(ValueError, match="a schedule needs a process or a link to disturb"):
         schedule(1, 10.0, (), ())
@@ -108,6 +117,28 @@ def test_the_chain_does_not_depend_on_the_number_of_ranks() -> None:
     for size in (2, 4):
         parts = {n: program.shard(b"before", 7, GIVEN, -1, n) for rank in range(size) for n in range(rank, 4, size)}
         assert program.joined([parts[number] for number in range(program.SHARDS)]) == alone
+
+
+@pytest.mark.parametrize(("position", "waits"), [(2, False), (3, True), (4, True)])
+def test_a_job_is_held_before_its_end_until_there_were_enough_disturbances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, waits: bool
+) -> None:
+    enough, looks = tmp_path / "enough", []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 5:
+            enough.touch()
+
+    monkeypatch.setattr(program.time, "sleep", sleep)
+    for name, value in (("ENOUGH", str(enough)), ("LENGTH", "4"), ("PACE", "0")):
+        monkeypatch.setenv(f"CHAOS_{name}", value)
+    program.pause(position)
+    assert len(looks) == (5 if waits else 0)
+    looks.clear()
+    enough.touch()
+    program.pause(position)
+    assert looks == []
 
 
 def test_the_chain_depends_on_all_that_was_trained() -> None:

@@ -218,7 +218,7 @@ async def test_bytes_that_change_immediately_after_they_were_read_are_not_verifi
 
     async def stamp_then_damage(sha256: str) -> Stamp | None:
         found = await stamp(sha256)
-        _flip(rig.file)
+        flip(rig.file)
         return found
 
     reading = rig.owned.get(SHA)

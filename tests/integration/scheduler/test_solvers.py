@@ -19,7 +19,7 @@ from hopyard.errors import InvalidInput
 from hopyard_engine.core.events import Answered
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
-from hopyard_scheduler.external_requests import solver_dispatcher, worker_process
+from hopyard_scheduler.external_requests import solver_dispatcher
 from hopyard_tools.commands.journal_source import opened
 from tests.integration.children import running
 from tests.integration.replay.test_commands import Commands
@@ -117,7 +117,7 @@ async def test_whatever_becomes_of_a_solver_the_policy_hears_it_and_goes_on(
 async def test_a_solver_that_takes_too_much_is_ended_with_all_that_it_has_started(
     how: str, limits: ResourceLimits, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_process, "LIMITS", limits)
+    monkeypatch.setattr(solver_dispatcher, "LIMITS", limits)
     with pytest.raises(InvalidInput, match=f"solver tests.integration.solvers:Bad: {told}"):
         await solver_dispatcher.solve_aside("tests.integration.solvers:Bad", how, HANG_SECONDS)
     assert processes() == []

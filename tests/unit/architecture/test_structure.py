@@ -33,7 +33,7 @@ NO_REASONS = {
     "hopyard._runtime.runner.gang.follower 'leave' in message": "a key of a message between ranks",
     "hopyard._runtime.runner.gang.follower 'over' in message": "a key of a message between ranks",
     "hopyard._runtime.runner.gang.leader 'failed' in message": "a key of a message between ranks",
-    "hopyard_scheduler.external_requests.worker_process 'error' in said": "a key of the answer of a worker process",
+    "hopyard._runtime.processes.worker_client 'error' in said": "a key of the answer of a worker process",
     "hopyard_nodeagent.predictions.process 'error' in said": "a key of the answer of a predictor's process",
     "hopyard_nodeagent.predictions.queue 'error' in said": "a key of the answer of a predictor's process",
     "hopyard_appstat.database.writer 'full' in text": "the message of a database driver, which has no code",

@@ -16,13 +16,14 @@ from typing import Any, Final
 
 from hopyard._common.plugins import SOLVERS, load_plugin, plugin_names
 from hopyard._net.server import Background
+from hopyard._runtime.processes.process_limits import ResourceLimits
+from hopyard._runtime.processes.worker_client import aside
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy.vocabulary import StreamId
 from hopyard.solver import Solver
 from hopyard.solver.invoke import MOST_BYTES
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.events import Answered, Event
-from hopyard_scheduler.external_requests.worker_process import aside
 
 AT_ONCE: Final = 2
 """Maximum number of solver processes. Requests of one experiment run one after the other."""
@@ -38,6 +39,9 @@ GRACE: Final = 5.0
 
 PRIORITY: Final = 5
 """The nice value of solver processes: they yield to training and services but still make progress."""
+
+LIMITS: Final = ResourceLimits()
+"""The limits of a solver process with its descendants."""
 
 MAX_ERROR: Final = 2000
 """Maximum number of characters of an error."""
@@ -59,7 +63,9 @@ async def solve_aside(kind: str, payload: Any, seconds: float) -> Any:
     if ":" not in kind and kind not in plugin_names(SOLVERS):
         load_plugin(SOLVERS, kind, Solver)  # It raises an error that names the known solvers.
     most = MOST_BYTES + 1000
-    async with aside("hopyard.solver.process", f"solver {kind}", priority=PRIORITY, most_bytes=most) as process:
+    async with aside(
+        "hopyard.solver.process", f"solver {kind}", priority=PRIORITY, most_bytes=most, limits=LIMITS
+    ) as process:
         await process.ask({"kind": kind, "path": sys.path}, START_SECONDS, "to be made", "while it was made")
         limit = 1.5 * seconds + GRACE
         said = await process.ask({"payload": payload, "seconds": seconds}, limit, "to answer", "while it thought")

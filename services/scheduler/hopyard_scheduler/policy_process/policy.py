@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from hopyard._net.rpc import MAX_MESSAGE_BYTES, Backoff
 from hopyard._runtime.policy_process.commands import answer_from_proto
+from hopyard._runtime.processes.timeouts import TimeLimitExceeded, within
 from hopyard.errors import DataLoss, HopyardError, InvalidInput, TimedOut, Unavailable
 from hopyard.policy.command_buffer import most_commands
 from hopyard.policy.invoke import brief, too_large
@@ -30,7 +31,6 @@ from hopyard_engine.replay import objection
 from hopyard_scheduler.policy_process.connections import ConnectionLost, PolicyConnection
 from hopyard_scheduler.policy_process.rebuild import repeat_up_calls
 from hopyard_scheduler.policy_process.state_delta import StateDelta
-from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _LOG = logging.getLogger(__name__)
 

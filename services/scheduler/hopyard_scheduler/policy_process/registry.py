@@ -11,6 +11,7 @@ from typing import Final
 from hopyard._net.auth import TokenAuthenticator
 from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard._runtime.processes.process_limits import ResourceLimits
+from hopyard._runtime.processes.timeouts import TimeLimitExceeded, within
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.policy import ExperimentView, PolicyCapabilities
 from hopyard.policy.invoke import brief
@@ -32,7 +33,6 @@ from hopyard_scheduler.policy_process.own_policy import OwnPolicyLauncher
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
-from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 REVIEW_ABSENCE_SECONDS: Final = 15.0
 """Time limit in seconds for a process to connect for the review of a new experiment."""

@@ -15,11 +15,11 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from hopyard._common.plugins import PREDICTORS, load_plugin, plugin_names
+from hopyard._runtime.processes.worker_client import aside
 from hopyard.errors import HopyardError, InvalidInput
 from hopyard.predictor import Predictor
 from hopyard.spec import PredictorSpec
 from hopyard_scheduler.external_requests.negative_cache import Failure, failed
-from hopyard_scheduler.external_requests.worker_process import aside
 
 _LOG = logging.getLogger(__name__)
 

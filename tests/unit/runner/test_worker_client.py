@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
+import tempfile
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from hopyard._runtime.processes import worker_client
+from hopyard._runtime.processes.worker_client import WorkerProcess
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.external_requests import worker_process
-from hopyard_scheduler.external_requests.worker_process import WorkerProcess
 from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
@@ -48,17 +49,17 @@ async def test_a_malformed_answer_is_an_error(frame: bytes, error: str) -> None:
         await worker.ask({}, HANG_SECONDS, "to answer", "while it thought")
 
 
-async def test_the_limits_are_examined_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_limits_are_examined_in_a_thread() -> None:
     threads: list[threading.Thread] = []
 
     def excess(pid: int) -> str:
         threads.append(threading.current_thread())
         return "it has started too many processes"
 
-    monkeypatch.setattr(worker_process, "LIMITS", SimpleNamespace(excess=excess))
     family = SimpleNamespace(kill=lambda: threads.append(threading.current_thread()))
-    worker = WorkerProcess(cast("Any", None), "solver s", io.BytesIO(), 1)
-    await worker_process._watch(worker, 1, cast("Any", family))
+    worker = WorkerProcess(cast("Any", SimpleNamespace(pid=1)), "solver s", io.BytesIO(), 1)
+    with tempfile.TemporaryFile() as log:
+        await worker_client._watch(worker, log, cast("Any", SimpleNamespace(excess=excess)), cast("Any", family))
     assert worker.excess == "it has started too many processes"
     assert len(threads) == 2
     assert threading.main_thread() not in threads

@@ -1,4 +1,7 @@
-"""Worker processes for foreign code. They exchange frames (length and JSON) with the scheduler, which their faults do not affect."""
+"""The client of a worker process, which runs foreign code. Faults of the worker process do not affect the process that uses it.
+
+Client and worker process exchange frames: four bytes of length, big-endian, then JSON (`hopyard._runtime.processes.worker_process`).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,20 @@ from hopyard._common.formatting import printable
 from hopyard._common.private_files import inherited_umask
 from hopyard._runtime.processes.process_family import MARK, ProcessFamily
 from hopyard._runtime.processes.process_limits import LOOK_SECONDS, ResourceLimits
+from hopyard._runtime.processes.timeouts import TimeLimitExceeded, within
 from hopyard.errors import InvalidInput
-from hopyard_scheduler.policy_process.timeouts import TimeLimitExceeded, within
 
 _MOST_SAID: Final = 1000
-LIMITS: Final = ResourceLimits()
-"""The limits of a worker process with its descendants."""
+
+_MOST_OUTPUT_BYTES: Final = 16 << 20
+"""Maximum size of the error output of a process. Larger output is deleted: messages show only its end."""
 
 _END_SECONDS: Final = 3.0
 """Time limit in seconds for killed processes to disappear."""
+
+
+class WorkerEnded(InvalidInput):
+    """Raised if a worker process ended before it answered: it crashed, was killed, or exceeded a limit of its resources."""
 
 
 class WorkerProcess:
@@ -49,21 +57,28 @@ class WorkerProcess:
         self._log = log
         self._most_bytes = most_bytes
 
-    async def ask(self, wanted: Mapping[str, Any], seconds: float, over: str, while_: str) -> dict[str, Any]:
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    async def ask(self, wanted: Mapping[str, Any], seconds: float | None, over: str, while_: str) -> dict[str, Any]:
         """Send a request to the process and return its answer.
 
         Args:
             wanted: The request, as a JSON object.
-            seconds: Time limit in seconds. After it is exceeded, the process must not be used any more.
+            seconds: Time limit in seconds. After it is exceeded, the process must not be used any more. None: no limit.
             over: What took too long, appended to the error message "... took longer than 3 s", such as "to be made".
             while_: What the process did, appended to the error message "... was killed by signal 9", such as "while it
                 was made".
 
         Raises:
-            InvalidInput: The process answered with an error, ended, took too long, or sent an invalid answer.
+            WorkerEnded: The process ended.
+            InvalidInput: The process answered with an error, took too long, or sent an invalid answer.
         """
+        answer = self._answer(wanted, while_)
         try:
-            said = await within(seconds, self._answer(wanted, while_))
+            said = await (answer if seconds is None else within(seconds, answer))
         except TimeLimitExceeded as error:
             raise InvalidInput(f"{self._who} took longer than {seconds:g} s {over}") from error
         if "error" in said:
@@ -76,9 +91,9 @@ class WorkerProcess:
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await self._process.wait()  # The process may continue after it has closed its streams.
             if self.excess:
-                raise InvalidInput(f"{self._who}: {self.excess}") from error
+                raise WorkerEnded(f"{self._who}: {self.excess}") from error
             how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-            raise InvalidInput(f"{self._who}: its process {how} {while_}{self._said()}") from error
+            raise WorkerEnded(f"{self._who}: its process {how} {while_}{self._said()}") from error
         except ValueError as error:
             raise InvalidInput(f"{self._who}: its process said what is no answer: {error}") from error
 
@@ -104,22 +119,26 @@ class WorkerProcess:
 
 
 @asynccontextmanager
-async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> AsyncIterator[WorkerProcess]:
+async def aside(
+    module: str, who: str, *, priority: int, most_bytes: int, limits: ResourceLimits | None = None
+) -> AsyncIterator[WorkerProcess]:
     """Run `python -m module` while the context is open, then kill it with all that it has started.
 
-    It is also killed if it exceeds the default `ResourceLimits`. The context value is a `WorkerProcess`, with which requests are
-    sent to the process.
+    It is also killed if it exceeds a limit of its resources. It ends with the thread that opens the context, which must therefore live
+    as long as the context. The context value is a `WorkerProcess`, with which requests are sent to the process.
 
     Args:
         module: The module, which must use `hopyard._runtime.processes.worker_process`.
         who: The name of the process in error messages.
         priority: The nice value of the process.
         most_bytes: Maximum size of an answer in bytes; a larger answer is invalid.
+        limits: The limits of its memory and of the number of its processes; None: the default ones.
     """
     mark = uuid.uuid4().hex
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile("a+b") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             module,
             str(os.getpid()),
@@ -133,21 +152,44 @@ async def aside(module: str, who: str, *, priority: int, most_bytes: int) -> Asy
             umask=inherited_umask(),
         )
         family, worker = ProcessFamily(process.pid, mark), WorkerProcess(process, who, log, most_bytes)
-        watching = asyncio.create_task(_watch(worker, process.pid, family), name=f"limits of {who}")
+        watch = _watch(worker, log, limits or ResourceLimits(), family)
+        watching = asyncio.create_task(watch, name=f"limits of {who}")
         try:
             yield worker
         finally:
             watching.cancel()
-            family.kill()
+            await asyncio.shield(asyncio.to_thread(family.kill))
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
             await asyncio.shield(asyncio.to_thread(family.end, _END_SECONDS))
+            await asyncio.shield(_reap(process))
 
 
-async def _watch(worker: WorkerProcess, pid: int, family: ProcessFamily) -> None:
-    """Kill a process when it exceeds the limits of its memory or of the number of its processes. Return then."""
-    while not (excess := await asyncio.to_thread(LIMITS.excess, pid)):  # noqa: ASYNC110 (another process)
+async def _reap(process: Process) -> None:
+    """Wait until a killed process is gone and its output is read.
+
+    `Process.wait` waits for the end of its output, which asyncio does not read beyond what was asked for.
+    """
+    assert process.stdout is not None
+    with suppress(TimeoutError):  # A process that has left the family keeps the output open.
+        async with asyncio.timeout(_END_SECONDS):
+            while await process.stdout.read(1 << 16):
+                pass
+            await process.wait()
+
+
+async def _watch(worker: WorkerProcess, log: IO[bytes], limits: ResourceLimits, family: ProcessFamily) -> None:
+    """Kill a process when it exceeds a limit. Return then.
+
+    Args:
+        worker: The process.
+        log: Its error output, which is emptied when it is too large.
+        limits: The limits of its memory and of the number of its processes.
+        family: The process with all that it starts.
+    """
+    while not (excess := await asyncio.to_thread(limits.excess, worker.pid)):
+        if os.fstat(log.fileno()).st_size > _MOST_OUTPUT_BYTES:
+            os.ftruncate(log.fileno(), 0)
         await asyncio.sleep(LOOK_SECONDS)
     worker.excess = excess
     await asyncio.to_thread(family.kill)

@@ -22,10 +22,12 @@ class Restartable:
         data: The data folder.
         slots: The number of slots of the node.
         generator_seconds: The time limit of a generator's answer.
+        generator_memory: The memory limit in bytes of a process with a generator; 0: none.
     """
 
-    def __init__(self, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> None:
-        self.appstat, self.hpgen = AppStatService(data=data / "appstat"), HpgenService(seconds=generator_seconds)
+    def __init__(self, data: Path, slots: int = 2, generator_seconds: float = 20.0, generator_memory: int = 0) -> None:
+        self.appstat = AppStatService(data=data / "appstat")
+        self.hpgen = HpgenService(seconds=generator_seconds, generator_memory=generator_memory)
         self.scheduler: SchedulerService | None = None
         self.agent: NodeAgent | None = None
         self.address = ""
@@ -34,9 +36,11 @@ class Restartable:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, data: Path, slots: int = 2, generator_seconds: float = 20.0) -> AsyncIterator[Self]:
+    async def on(
+        cls, data: Path, slots: int = 2, generator_seconds: float = 20.0, generator_memory: int = 0
+    ) -> AsyncIterator[Self]:
         """Context manager of a cluster whose scheduler is not started yet."""
-        made = cls(data, slots, generator_seconds)
+        made = cls(data, slots, generator_seconds, generator_memory)
         await made.appstat.start()
         await made.hpgen.start()
         try:

@@ -123,6 +123,7 @@ class Scheduler:
         self.crash: str | None = None  # "journalled" or "lost": what happens to the next batch.
         self.life = 1
         self.configurations = 0
+        self._failed = set[tuple[StreamId, str]]()
 
     # ----------------------------------------------------------------------------------------------------------- events
 
@@ -233,7 +234,7 @@ class Scheduler:
         assert pending == call, f"{name}: the journal leads to {pending}, made was {call}"
 
     def _resume(self, name: str) -> None:
-        """Let a person resume experiments that were paused because their policy took too long."""
+        """Let a person resume experiments that were paused because their policy took too long or their generator failed."""
         stream = self.core.streams.get(StreamId(name)) if self.core is not None else None
         if self.core is not None and (stream is None or stream.state.ended):
             return
@@ -329,6 +330,11 @@ class Scheduler:
             delay = rng.uniform(3.0, 30.0)
         result: Any = None
         error = ""
+        if ask.kind == "create_job" and self._generator_fails(ask):
+            self.world.fault("generator failed", ask.ticket)
+            self.world.later(delay, self._answered, self.life, Answered(0.0, ask.stream, ask.ticket, None, "no ideas"))
+            self.world.later(delay + rng.uniform(0.5, 10.0), self._resume, ask.stream)
+            return
         if ask.kind == "create_job":
             seed = training.mix(int(ask.payload["job"]), 77)  # Two experiments have the same training and share bytes.
             result = self.propose(seed)
@@ -345,6 +351,14 @@ class Scheduler:
         if self.world.happens(self.rates.repeated_answer):
             self.world.fault("answer repeated", ask.kind)
             self.world.later(delay + rng.uniform(0.0, 5.0), self._answered, 0, answered)
+
+    def _generator_fails(self, ask: AskOutside) -> bool:
+        """Return whether a generator fails at its question: for some jobs, at the first question only."""
+        key = ask.stream, ask.ticket
+        if not self.rates.failed_answer or key in self._failed or training.mix(int(ask.payload["job"]), 91) % 20:
+            return False
+        self._failed.add(key)
+        return True
 
     def _answered(self, life: int, answered: Answered) -> None:
         # Answers to an earlier incarnation do not reach this one, except as a repeated answer.

@@ -25,6 +25,13 @@ def command(
     time_limit: Annotated[
         float, typer.Option(min=0.1, help="Maximum seconds of a call of a generator; a longer call has failed.")
     ] = DEFAULT_SECONDS,
+    generator_memory: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES",
+            help="Memory limit of a process with a generator of a third party, with its child processes: 500MB; none: no limit.",
+        ),
+    ] = "2GiB",
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,11 +49,19 @@ def command(
 
     It stores nothing: after a restart the scheduler opens its generators again from the journal.
     """
-    restrict_environment(check_patterns(pass_env or ()))  # Generators run in this process.
+    # Generators run in this process and in its children.
+    restrict_environment(check_patterns(pass_env or ()))
 
     async def main(stop: asyncio.Event) -> None:
+        from hopyard.spec.units import option_bytes  # The import is slow.
+
         await HpgenService(
-            host=host, port=tcp_port(host, port, 4653), data=data, insecure=insecure, seconds=time_limit
+            host=host,
+            port=tcp_port(host, port, 4653),
+            data=data,
+            insecure=insecure,
+            seconds=time_limit,
+            generator_memory=option_bytes("--generator-memory", generator_memory),
         ).run(stop)
 
     raise typer.Exit(run_service(main, name="hpgen", log_format=log_format, log_level=log_level))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from hopyard._common.plugins import GENERATORS, load_plugin, unknown_parameters
-from hopyard.errors import Conflict, HopyardError, InvalidInput
+from hopyard.errors import Aborted, Conflict, HopyardError, InvalidInput
 from hopyard.generator import Generator, ObjectiveMetric, Reads, Result
 from hopyard.space import Configuration, canonical_json, show
 from hopyard.spec import ExperimentSpec
@@ -38,6 +38,23 @@ class GeneratorFailed(Conflict):
     """A generator raised an error, made an invalid proposal or took too long. It must be opened again before further calls."""
 
 
+class GeneratorEnded(Aborted):
+    """The process of a generator ended. After the generator is opened again with the recorded calls, the call may be repeated."""
+
+
+class GeneratorRaised(Exception):
+    """A generator in a process raised an exception, or its answer is invalid.
+
+    Args:
+        text: The type and the message of the exception.
+        traceback: Its traceback; empty: there is none.
+    """
+
+    def __init__(self, text: str, traceback: str = "") -> None:
+        super().__init__(text)
+        self.traceback = traceback
+
+
 class ExperimentGenerator:
     """The generator of one experiment with a record of its calls, which makes the calls idempotent.
 
@@ -49,23 +66,34 @@ class ExperimentGenerator:
         experiment: Id of the experiment.
         spec: The specification of the experiment, which names the generator.
         calls: The recorded calls, in order; they are repeated on the new generator. Empty: nothing is repeated.
+        make: Creates the generator; None: `make_generator`.
 
     Raises:
         InvalidInput: The generator does not exist, rejects a parameter, or does not support the space.
         Conflict: The generator proposed another configuration than the recorded one.
         GeneratorFailed: The generator raised an error or made an invalid proposal.
+        GeneratorEnded: Its process ended.
     """
 
-    def __init__(self, experiment: str, spec: ExperimentSpec, calls: Iterable[Call] = ()) -> None:
+    def __init__(
+        self,
+        experiment: str,
+        spec: ExperimentSpec,
+        calls: Iterable[Call] = (),
+        make: Callable[[ExperimentSpec], Generator] | None = None,
+    ) -> None:
         self.experiment = experiment
         self._space = spec.search_space
         self._spec = spec.generator
-        self._generator = make_generator(spec)
+        try:
+            self._generator = (make or make_generator)(spec)
+        except GeneratorEnded as error:
+            raise self._located(error) from error
         self._created = dict[str, Configuration | None]()
         self._positions = dict[str, int]()
         self._ended = set[str]()
         self._exhausted = False
-        self._failure: str | None = None
+        self._failure: HopyardError | None = None
         self.replay_calls(calls)
 
     @property
@@ -75,7 +103,7 @@ class ExperimentGenerator:
 
     @property
     def failed(self) -> bool:
-        """Whether the generator has failed. Every call then raises `GeneratorFailed`."""
+        """Whether the generator has failed. Every call then raises `GeneratorFailed`, or `GeneratorEnded` if its process ended."""
         return self._failure is not None
 
     def give_up(self, reason: str) -> GeneratorFailed:
@@ -95,6 +123,7 @@ class ExperimentGenerator:
         Raises:
             GeneratorFailed: The generator raised an error, proposed a configuration outside the space, proposed one after it was
                 exhausted, or had failed before; if it had failed, configurations proposed before are still returned.
+            GeneratorEnded: Its process ended.
         """
         if job not in self._created:
             proposed = self._guarded(f"create({job!r})", lambda: self._generator.create(job, len(self._created)))
@@ -115,6 +144,7 @@ class ExperimentGenerator:
         Raises:
             InvalidInput: The position is negative.
             GeneratorFailed: The generator raised an error.
+            GeneratorEnded: Its process ended.
         """
         if position < 0:
             raise InvalidInput(f"experiment {self.experiment}: job {job}: a position is 0 or more, found {position}")
@@ -128,6 +158,7 @@ class ExperimentGenerator:
 
         Raises:
             GeneratorFailed: The generator raised an error.
+            GeneratorEnded: Its process ended.
         """
         if job in self._ended:
             return
@@ -140,6 +171,7 @@ class ExperimentGenerator:
         Raises:
             Conflict: The generator proposed another configuration than the recorded one.
             GeneratorFailed: The generator raised an error or made an invalid proposal.
+            GeneratorEnded: Its process ended.
         """
         for call in calls:
             self._make_again(call)
@@ -160,9 +192,22 @@ class ExperimentGenerator:
 
     def _guarded(self, what: str, call: Callable[[], T]) -> T:
         if self._failure is not None:
-            raise GeneratorFailed(self._failure)
+            raise type(self._failure)(str(self._failure))
         try:
             return call()
+        except GeneratorEnded as error:
+            self._failure = self._located(error)
+            raise self._failure from error
+        except GeneratorRaised as error:
+            if error.traceback:
+                _log.error(
+                    "experiment %s: generator %s: %s raised\n%s",
+                    self.experiment,
+                    self._spec.name,
+                    what,
+                    error.traceback,
+                )
+            raise self._fail(f"{what} raised {error}") from error
         except (Exception, SystemExit) as error:
             # Its state may be inconsistent; only opening it again with the recorded calls restores it.
             _log.exception("experiment %s: generator %s: %s raised", self.experiment, self._spec.name, what)
@@ -180,10 +225,13 @@ class ExperimentGenerator:
             raise self._fail(f"for job {job} it proposed {show(proposed)}, but {'; '.join(problems)}")
 
     def _fail(self, reason: str) -> GeneratorFailed:
-        self._failure = (
+        self._failure = failure = GeneratorFailed(
             f"experiment {self.experiment}: the generator {self._spec.name} violated the generator contract: {reason}"
         )
-        return GeneratorFailed(self._failure)
+        return failure
+
+    def _located(self, error: GeneratorEnded) -> GeneratorEnded:
+        return GeneratorEnded(f"experiment {self.experiment}: {error}")
 
 
 def make_generator(experiment: ExperimentSpec) -> Generator:

@@ -1,22 +1,33 @@
-"""The open generators of all experiments: each runs on one thread at a time, and is closed if a call takes too long."""
+"""The open generators of all experiments: each serves one call at a time, and is closed if a call takes too long.
+
+Built-in generators run on threads of the service, generators of third parties in processes (`isolated_generator`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
-from hopyard.generator import Result
+from hopyard.generator import Generator, Result
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call
-from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms
+from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms, make_generator
+from hopyard_hpgen.isolated_generator import GeneratorProcess, IsolatedGenerator, is_built_in, runs_inline
 from hopyard_hpgen.killable_threads import Threads, WorkTimeout
+
+_log = logging.getLogger(__name__)
 
 MAX_OPEN: Final = 1000
 """Maximum number of open generators."""
+
+MAX_PROCESSES: Final = 200
+"""Maximum number of processes with generators."""
 
 DEFAULT_SECONDS: Final = 20.0
 """Default time limit in seconds for one call of a generator."""
@@ -48,16 +59,25 @@ class _Open:
     Attributes:
         turn: The lock that a call holds while it uses the generator. Calls get it in order of arrival.
         generator: The generator; None until the first call has created it.
+        process: The process in which the generator runs; None: it runs inside the service, or was not created yet.
         partial: Whether further recorded calls must follow before other calls are accepted.
         waiting: The tasks of all calls that have not ended, including the current one.
         under_way: The task of the call that uses the generator now; None: no call does.
+        closed: Whether the generator was closed. Its process then ends after the current call.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     generator: ExperimentGenerator | None = None
+    process: GeneratorProcess | None = None
     partial: bool = False
     waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     under_way: asyncio.Task[Any] | None = None
+    closed: bool = False
+
+    def end_process(self) -> None:
+        """End the process of the generator, if it has one. Does not block."""
+        if self.process is not None:
+            self.process.close()
 
 
 class GeneratorHost:
@@ -67,11 +87,14 @@ class GeneratorHost:
 
     Args:
         seconds: Time limit in seconds for a call of a generator (> 0). If a call takes longer, its generator fails and must be opened
-            again, and its thread is interrupted.
+            again. Its process is ended, or its thread is interrupted.
+        limits: The limits of the resources of each process with a generator; None: the default ones.
     """
 
-    def __init__(self, seconds: float = DEFAULT_SECONDS) -> None:
+    def __init__(self, seconds: float = DEFAULT_SECONDS, limits: ResourceLimits | None = None) -> None:
         self._seconds = seconds
+        self._limits = limits or ResourceLimits()
+        self._processes = set[GeneratorProcess]()
         self._threads = Threads("generator")
         self._open = dict[str, _Open]()
         self._closed = False
@@ -95,12 +118,28 @@ class GeneratorHost:
             InvalidInput: The id is empty, or the generator cannot be created (`make_generator`).
             Conflict: The generator is open with another specification, or proposed another configuration than the recorded one.
             GeneratorFailed: The generator raised an error or made an invalid proposal, or a call took too long.
-            Exhausted: `MAX_OPEN` generators are open.
+            GeneratorEnded: Its process ended.
+            Exhausted: `MAX_OPEN` generators are open, or `MAX_PROCESSES` of them are in processes.
             Unavailable: The service is stopping.
         """
         _require("experiment", experiment)
-        found = self._open.get(experiment) or self._add(experiment)
-        recorded = _Recorded(calls)
+        isolated = not runs_inline(spec.generator)
+        found = self._open.get(experiment) or self._add(experiment, isolated)
+        recorded, loop = _Recorded(calls), asyncio.get_running_loop()
+
+        def make(spec: ExperimentSpec) -> Generator:
+            found.end_process()
+            if not isolated:
+                if not is_built_in(spec.generator):
+                    _log.warning(
+                        "experiment %s: generator %s runs inside this service (inline: true)",
+                        experiment,
+                        spec.generator.name,
+                    )
+                return make_generator(spec)
+            found.process = process = GeneratorProcess(spec.generator.name, self._limits, loop)
+            loop.call_soon_threadsafe(self._watch, process)
+            return IsolatedGenerator(spec, process)
 
         def build() -> GeneratorTerms:
             current = found.generator
@@ -110,7 +149,7 @@ class GeneratorHost:
                     "close it first"
                 )
             if current is None or current.failed or calls or found.partial:
-                current = found.generator = ExperimentGenerator(experiment, spec, recorded)
+                current = found.generator = ExperimentGenerator(experiment, spec, recorded, make)
                 found.partial = more
             return current.terms
 
@@ -183,24 +222,43 @@ class GeneratorHost:
         """
         _require("experiment", experiment)
         if (found := self._open.pop(experiment, None)) is not None:
+            found.closed = True
+            if found.under_way is None:
+                found.end_process()
             for call in found.waiting - {found.under_way}:
                 call.cancel()
 
     async def close(self) -> None:
-        """Close all generators. Waiting and running calls raise `Unavailable`; threads are interrupted. Safe to call twice."""
+        """Close all generators. Waiting and running calls raise `Unavailable`; threads and processes end. Safe to call twice."""
         self._closed = True
         while self._open:
             _, found = self._open.popitem()
             for call in found.waiting:
                 call.cancel()
             await asyncio.gather(*found.waiting, return_exceptions=True)
+        processes = list(self._processes)
+        for process in processes:
+            process.close()
+        await asyncio.gather(*(process.ended() for process in processes))
         self._threads.close()
 
-    def _add(self, experiment: str) -> _Open:
+    def _watch(self, process: GeneratorProcess) -> None:
+        """Count a new process until it has ended."""
+        if self._closed:
+            process.close()
+        self._processes.add(process)
+        task = asyncio.create_task(process.ended())
+        task.add_done_callback(lambda _: self._processes.discard(process))
+
+    def _add(self, experiment: str, isolated: bool) -> _Open:
         if self._closed:
             raise Unavailable(f"experiment {experiment}: the generator service stops")
         if len(self._open) >= MAX_OPEN:
             raise Exhausted(f"experiment {experiment}: {MAX_OPEN} generators are open, which is the limit; close some")
+        if isolated and len(self._processes) >= MAX_PROCESSES:
+            raise Exhausted(
+                f"experiment {experiment}: {MAX_PROCESSES} generators of third parties are open, which is the limit; close some"
+            )
         found = self._open[experiment] = _Open()
         return found
 
@@ -265,6 +323,7 @@ class GeneratorHost:
             try:
                 return await self._threads.finish(self._threads.start(work), self._seconds, doing)
             except WorkTimeout as error:
+                found.end_process()
                 if found.generator is not None:
                     raise found.generator.give_up(f"{what} took longer than {self._seconds:g} s") from error
                 raise GeneratorFailed(
@@ -272,6 +331,8 @@ class GeneratorHost:
                 ) from error
             finally:
                 found.under_way = None
+                if found.closed:
+                    found.end_process()
 
 
 def _forgotten(task: asyncio.Task[Any]) -> None:

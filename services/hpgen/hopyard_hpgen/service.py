@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hopyard._net.rpc import MAX_MESSAGE_BYTES
 from hopyard._net.server import DEFAULT_GRACE_SECONDS, Server
+from hopyard._runtime.processes.process_limits import DEFAULT_MEMORY_BYTES, ResourceLimits
 from hopyard.v1.hpgen_pb2_grpc import add_HyperparameterGeneratorServiceServicer_to_server
 from hopyard_hpgen.host import DEFAULT_SECONDS, GeneratorHost
 from hopyard_hpgen.servicer import SERVICE, HpgenServicer
@@ -23,6 +24,7 @@ class HpgenService:
         data: Folder for the address file `hpgen.address`; None: no file.
         insecure: Whether to allow TCP without encryption.
         seconds: Time limit in seconds for a call of a generator.
+        generator_memory: Maximum physical memory in bytes of a process with a generator, with its child processes; 0: no limit.
 
     Raises:
         Conflict: `host` is given without `insecure`.
@@ -36,11 +38,12 @@ class HpgenService:
         data: Path | None = None,
         insecure: bool = False,
         seconds: float = DEFAULT_SECONDS,
+        generator_memory: int = DEFAULT_MEMORY_BYTES,
     ) -> None:
         self._server = Server(
             "hpgen", host=host, port=port, data=data, insecure=insecure, request_bytes=MAX_MESSAGE_BYTES
         )
-        self._generators = GeneratorHost(seconds)
+        self._generators = GeneratorHost(seconds, ResourceLimits(generator_memory))
         servicer = HpgenServicer(self._generators)
         self._server.add(add_HyperparameterGeneratorServiceServicer_to_server, servicer, SERVICE)
 

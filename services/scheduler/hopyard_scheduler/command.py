@@ -102,11 +102,11 @@ def command(
     restrict_environment(check_patterns(pass_env or ()))
 
     async def main(stop: asyncio.Event) -> None:
-        from hopyard.spec.units import KEEP_UNKNOWN, option_seconds  # The import is slow.
+        from hopyard.spec.units import KEEP_UNKNOWN, option_bytes, option_seconds  # The import is slow.
 
         check_times(lease, heartbeat)
-        quota = _bytes_of(store_quota, "--store-quota") if store_quota is not None else None
-        memory = _bytes_of(policy_memory, "--policy-memory")
+        quota = option_bytes("--store-quota", store_quota) if store_quota is not None else None
+        memory = option_bytes("--policy-memory", policy_memory)
         forget_seconds = option_seconds("--forget-lost", forget_lost)
         grace_seconds = option_seconds("--keep-unknown", keep_unknown, allowed=KEEP_UNKNOWN)
         service = SchedulerService(
@@ -139,20 +139,6 @@ def command(
             await service.stop()
 
     raise typer.Exit(run_service(main, name="scheduler", log_format=log_format, log_level=log_level))
-
-
-def _bytes_of(given: str, option: str) -> int:
-    """Return the number of bytes that an option such as "50GiB" specifies; 0 for "none".
-
-    Raises:
-        InvalidInput: The text is neither a number of bytes nor "none".
-    """
-    from hopyard.spec.units import size_or_none  # The import is slow.
-
-    try:
-        return size_or_none(given)
-    except ValueError as error:
-        raise InvalidInput(f"{option}: {error}") from error
 
 
 def check_times(lease: float, heartbeat: float) -> None:

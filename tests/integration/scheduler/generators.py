@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
 from hopyard.generator import Generator, Result
-from hopyard.space import Configuration
+from hopyard.space import Configuration, Space
 from hopyard_hpgen.generators.grid import GridGenerator
-from tests.timing import HANG_SECONDS
 
 
 class Learning(Generator):
@@ -37,12 +37,21 @@ class Learning(Generator):
 
 
 class GatedGrid(GridGenerator):
-    """A grid that reports its end only once the test sets `may_end`."""
+    """A grid that reports its end only once the test has created the file `gate`.
 
-    may_end = threading.Event()
+    Args:
+        space: The search space.
+        seed: The seed.
+        gate: The path of the file.
+    """
+
+    def __init__(self, space: Space, seed: int, *, gate: str, **rest: Any) -> None:
+        super().__init__(space, seed, **rest)
+        self._gate = Path(gate)
 
     @override
     def create(self, job: str, ordinal: int) -> Configuration | None:
         point = super().create(job, ordinal)
-        assert point is not None or GatedGrid.may_end.wait(HANG_SECONDS)
+        while point is None and not self._gate.exists():
+            time.sleep(0.01)
         return point

@@ -21,7 +21,6 @@ from tests.integration.replay.test_commands import Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.timing import HANG_SECONDS, scaled
-from tests.unit.hpgen.slow import Hangs
 
 THINKS = """
 policy: {{name: 'tests.integration.scheduler.policies:Thinks', how: {how}, where: '{where}'}}
@@ -30,7 +29,6 @@ resources: {{slots: 1}}
 CRASHES = "policy: 'tests.integration.scheduler.policies:Crashes'\nresources: {slots: 1}"
 OTHER = "resources: {slots: 1}"
 LEASE = scaled(3.0)
-GENERATOR_LIMIT = scaled(2.0)
 NEVER = 2 * HANG_SECONDS
 """A limit that no policy may reach: anything that waits for a policy would wait until the test ends."""
 
@@ -64,7 +62,7 @@ class Cluster(Restartable):
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster.on(tmp_path, slots=3, generator_seconds=GENERATOR_LIMIT) as found:
+    async with Cluster.on(tmp_path, slots=3) as found:
         yield found
 
 
@@ -256,23 +254,3 @@ async def test_a_policy_that_takes_too_long_to_be_made_is_refused(cluster: Clust
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         with pytest.raises(InvalidInput, match=rf"policies:Unmakeable took longer than {limit:g} s to be made"):
             await client.create(experiment(tmp_path / "e", more=more))
-
-
-async def test_a_generator_that_hangs_fails_its_experiment_with_the_reason_and_no_other(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    Hangs.behaves.clear()
-    await cluster.begin(policy_seconds=NEVER)
-    more = "generator: tests.unit.hpgen.slow:Hangs"
-    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
-        hangs = await client.create(experiment(tmp_path / "hang", jobs=3, length=3, more=more))
-        other = await client.create(experiment(tmp_path / "other", jobs=2, length=3))
-        assert (await client.wait(other.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
-        failed = await client.wait(hangs.id, HANG_SECONDS)
-        assert failed.state is ExperimentState.FAILED
-        assert "Hangs violated the generator contract" in failed.reason
-        said = f"took longer than {GENERATOR_LIMIT:g} s"
-        assert said in failed.reason
-        jobs = await client.jobs(hangs.id)
-        assert [job.id for job in jobs if job.state.name == "FAILED" and said in job.reason]
-    Hangs.behaves.set()

@@ -15,7 +15,6 @@ from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobGone, JobReport, JobState
 from hopyard_scheduler.runtime.journal import Journal
 from tests.integration.scheduler.conftest import experiment
-from tests.integration.scheduler.generators import GatedGrid
 from tests.timing import HANG_SECONDS, scaled
 
 
@@ -63,8 +62,8 @@ async def test_the_last_states_come_before_the_end(client: AsyncClient, tmp_path
 async def test_jobs_for_which_there_is_no_configuration_are_gone_for_a_watcher_too(
     client: AsyncClient, tmp_path: Path
 ) -> None:
-    GatedGrid.may_end.clear()
-    more = "generator: 'tests.integration.scheduler.generators:GatedGrid'"
+    gate = tmp_path / "gate"
+    more = f"generator: {{name: 'tests.integration.scheduler.generators:GatedGrid', gate: '{gate}'}}"
     file = experiment(tmp_path / "e", jobs=9, length=2, more=more)
     file.write_text(re.sub(r"(?m)^space: .*$", "space: {x: {choice: [0.1, 0.2]}, pace: 0.0}", file.read_text()))
     created = await client.create(file)
@@ -74,7 +73,7 @@ async def test_jobs_for_which_there_is_no_configuration_are_gone_for_a_watcher_t
         if isinstance(change, Job):
             seen[change.id] = change
             if len(seen) > 2:
-                GatedGrid.may_end.set()
+                gate.touch()
         elif isinstance(change, JobGone):
             before = seen.pop(change.job, None)
             assert before is None or before.state is JobState.CREATING

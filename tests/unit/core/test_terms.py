@@ -124,9 +124,10 @@ def test_extensions_neither_reach_nor_change_the_number_that_means_no_limit(jobs
 
 
 def test_an_extension_revives_a_failed_experiment() -> None:
-    rig = Rig()
-    rig.command(CreateJob("1"))
-    rig.feed(Answered(rig.now, StreamId("x"), "create/1", None, "the space is empty"))
+    rig = Rig(jobs=1, max_failures=0)
+    rig.create()
+    rig.start("1")
+    rig.ended(RunEndReason.FAILED, 0)
     assert rig.stream.state is ExperimentState.FAILED
     rig.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
     rig.feed(Updated(rig.now, StreamId("x"), "u", more_jobs=1))

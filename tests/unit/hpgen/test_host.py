@@ -1,4 +1,4 @@
-"""Tests of the host of generators: many experiments in one service."""
+"""Tests of the host of generators that run inside the service: many experiments in one service."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from tests.unit.hpgen.slow import Hangs, Slow
 from tests.unit.hpgen.test_domain import spec
 
 pytestmark = pytest.mark.quick
+
+
+@pytest.fixture(autouse=True)
+def _inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the generators of the tests on threads, like built-in ones."""
+    monkeypatch.setattr(host_module, "runs_inline", lambda generator: True)
 
 
 @pytest.fixture

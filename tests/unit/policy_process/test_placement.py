@@ -6,11 +6,11 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from hopyard._common import plugins
 from hopyard._common.plugins import POLICIES, plugin_names
-from hopyard.spec.models import PolicySpec
-from hopyard_scheduler.policy_process import placement
+from hopyard.spec.models import GeneratorSpec, PolicySpec
 from hopyard_scheduler.policy_process.placement import runs_inline
 
 pytestmark = pytest.mark.quick
@@ -23,7 +23,8 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("theirs", "third_party.search:Theirs", POLICIES),
         EntryPoint("alias", "hopyard_policies.bandit:BanditPolicy", POLICIES),
     )
-    monkeypatch.setattr(placement, "entries", lambda group: (*plugins.entries(group), *more))
+    found = plugins.entries
+    monkeypatch.setattr(plugins, "entries", lambda group: (*found(group), *more))
 
 
 @pytest.mark.parametrize("name", plugin_names(POLICIES))
@@ -49,7 +50,27 @@ def test_policies_that_come_with_hopyard_run_inline(name: str) -> None:
         ({"name": "mop", "tuner": {"name": "stage_tree", "tuner": {"name": "mine:Mine"}}}, False),
         ({"name": "stage_tree", "tuner": "remote:mine"}, True),
         ({"name": "stage_tree", "tuner": 5}, True),
+        ({"name": "theirs", "inline": True}, True),
+        ({"name": "stage_tree", "tuner": "theirs", "inline": True}, True),
     ],
 )
-def test_a_policy_runs_inline_if_it_and_what_is_in_it_come_with_hopyard(policy: dict[str, Any], inline: bool) -> None:
+def test_a_policy_runs_inline_if_it_and_what_is_in_it_come_with_hopyard_or_are_trusted(
+    policy: dict[str, Any], inline: bool
+) -> None:
     assert runs_inline(PolicySpec(**policy)) is inline
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"name": "mine:Mine"}, "found true with mine:Mine; allowed only for the name of an installed plugin"),
+        ({"name": "stage_tree", "tuner": {"name": "mine:Mine"}}, "found true with mine:Mine"),
+        ({"name": "remote:asha"}, "found true with remote:asha"),
+        ({"command": ["./policy"]}, "found true with command, which is always a process"),
+    ],
+)
+def test_code_of_an_experiment_cannot_run_inline(policy: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PolicySpec(**policy, inline=True)
+    with pytest.raises(ValidationError, match="found true with mine:Mine"):
+        GeneratorSpec(name="mine:Mine", inline=True)

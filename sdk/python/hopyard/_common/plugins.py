@@ -71,6 +71,18 @@ def plugin_names(group: str) -> list[str]:
     return sorted({entry.name for entry in entries(group)})
 
 
+def is_part_of(package: str, group: str, name: str) -> bool:
+    """Return whether a plugin is a class of a package. Nothing is imported.
+
+    Args:
+        package: The package, such as `hopyard_policies`.
+        group: An entry-point group.
+        name: An entry-point name or an import path. True is returned for an unknown entry-point name.
+    """
+    values = [name] if ":" in name else [entry.value for entry in entries(group) if entry.name == name]
+    return all(value.partition(":")[0].partition(".")[0] == package for value in values)
+
+
 def load_plugin(group: str, name: str, base: type | None = None) -> object:
     """Import and return a plugin.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -136,6 +136,17 @@ class _PluginSpec(Section):
         return self
 
 
+def _check_inline(inline: bool, names: Iterable[str]) -> None:
+    """Raise a validation error if `inline` is set and one of the names is not that of an installed plugin."""
+    for name in names if inline else ():
+        if ":" in name:
+            message = (
+                f"found true with {name}; allowed only for the name of an installed plugin (hopyard plugins), "
+                "because a service imports no code of an experiment"
+            )
+            raise problems_error([Problem(("inline",), message)])
+
+
 class GeneratorSpec(_PluginSpec):
     """The generator, which proposes configurations. Other fields are parameters of the generator."""
 
@@ -145,6 +156,16 @@ class GeneratorSpec(_PluginSpec):
         "(bohb: tpe).",
     )
     seed: int = Field(0, ge=0, le=_INT64, description="Seed of the proposals. The same seed gives the same proposals.")
+    inline: bool = Field(
+        False,
+        description="Whether an installed generator of a third party runs inside the generator service instead of in a "
+        "separate process. Its faults then affect all experiments. Built-in generators always run inside.",
+    )
+
+    @model_validator(mode="after")
+    def _inline_is_installed(self) -> Self:
+        _check_inline(self.inline, (self.name,))
+        return self
 
 
 class PolicySpec(_PluginSpec):
@@ -159,6 +180,11 @@ class PolicySpec(_PluginSpec):
         None,
         description="Instead of a name: a program in the experiment's code that the scheduler starts as the policy's process; "
         "none: the named policy is used.",
+    )
+    inline: bool = Field(
+        False,
+        description="Whether an installed policy of a third party runs inside the scheduler instead of in a separate process. "
+        "Its faults then affect all experiments. Built-in policies always run inside.",
     )
 
     @property
@@ -191,6 +217,13 @@ class PolicySpec(_PluginSpec):
             raise problems_error(
                 [Problem(("name",), f"found {self.name!r} together with command; allowed: one of them")]
             )
+        return self
+
+    @model_validator(mode="after")
+    def _inline_is_installed(self) -> Self:
+        if self.inline and self.command is not None:
+            raise problems_error([Problem(("inline",), "found true with command, which is always a process")])
+        _check_inline(self.inline, self.names)
         return self
 
 

@@ -58,6 +58,22 @@ def option_seconds(option: str, given: str, *, zero: bool = False, allowed: tupl
     return found
 
 
+def option_bytes(option: str, given: str) -> int:
+    """Return the number of bytes that an option of a command specifies, such as "50GiB"; 0 for "none".
+
+    Args:
+        option: Name of the option, for the error message.
+        given: Its text.
+
+    Raises:
+        InvalidInput: The text is neither a number of bytes nor "none".
+    """
+    try:
+        return size_or_none(given)
+    except ValueError as error:
+        raise InvalidInput(f"{option}: {error}") from error
+
+
 _BYTES: Final = {
     "": 1,
     "b": 1,

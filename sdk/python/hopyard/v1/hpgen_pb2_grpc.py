@@ -73,7 +73,7 @@ class HyperparameterGeneratorServiceServicer(object):
         FAILED_PRECONDITION: a repeated CreateJob proposes another configuration than recorded. With `continued`, the calls
         are made on the existing generator, which sends it many results in one message. INVALID_ARGUMENT: the generator is
         unknown, or does not accept its parameters. NOT_FOUND: there is no generator to continue; open it again with all
-        calls.
+        calls. ABORTED: the process of the generator ended; close the generator, and open it again with all calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,7 +81,7 @@ class HyperparameterGeneratorServiceServicer(object):
 
     def CreateJob(self, request, context):
         """Proposes a configuration for a job. Idempotent by job. NOT_FOUND: the generator is not open; open it again with its
-        recorded calls.
+        recorded calls. ABORTED: the process of the generator ended, as in OpenGenerator.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

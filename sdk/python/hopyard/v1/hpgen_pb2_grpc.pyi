@@ -158,12 +158,12 @@ class HyperparameterGeneratorServiceStub(typing.Generic[_HyperparameterGenerator
     FAILED_PRECONDITION: a repeated CreateJob proposes another configuration than recorded. With `continued`, the calls
     are made on the existing generator, which sends it many results in one message. INVALID_ARGUMENT: the generator is
     unknown, or does not accept its parameters. NOT_FOUND: there is no generator to continue; open it again with all
-    calls.
+    calls. ABORTED: the process of the generator ended; close the generator, and open it again with all calls.
     """
 
     CreateJob: _HyperparameterGeneratorServiceCreateJobType
     """Proposes a configuration for a job. Idempotent by job. NOT_FOUND: the generator is not open; open it again with its
-    recorded calls.
+    recorded calls. ABORTED: the process of the generator ended, as in OpenGenerator.
     """
 
     ReportPerformance: _HyperparameterGeneratorServiceReportPerformanceType
@@ -213,7 +213,7 @@ class HyperparameterGeneratorServiceServicer(metaclass=abc.ABCMeta):
         FAILED_PRECONDITION: a repeated CreateJob proposes another configuration than recorded. With `continued`, the calls
         are made on the existing generator, which sends it many results in one message. INVALID_ARGUMENT: the generator is
         unknown, or does not accept its parameters. NOT_FOUND: there is no generator to continue; open it again with all
-        calls.
+        calls. ABORTED: the process of the generator ended; close the generator, and open it again with all calls.
         """
 
     @abc.abstractmethod
@@ -223,7 +223,7 @@ class HyperparameterGeneratorServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[hopyard.v1.hpgen_pb2.CreateJobResponse, collections.abc.Awaitable[hopyard.v1.hpgen_pb2.CreateJobResponse]]:
         """Proposes a configuration for a job. Idempotent by job. NOT_FOUND: the generator is not open; open it again with its
-        recorded calls.
+        recorded calls. ABORTED: the process of the generator ended, as in OpenGenerator.
         """
 
     @abc.abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
 import re
 from collections import Counter
@@ -34,7 +35,7 @@ from hopyard_scheduler.experiments.reload import reloads
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.spec_thread import SpecThread
 from hopyard_scheduler.experiments.update_request import UpdateRequest, need_pattern, update_of
-from hopyard_scheduler.policy_process.placement import runs_inline
+from hopyard_scheduler.policy_process.placement import runs_inline, trusted_plugins
 from hopyard_scheduler.request_ids import check_request_id
 from hopyard_scheduler.runtime.journal import persist
 from hopyard_scheduler.runtime.projections import was_unreadable
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from hopyard_scheduler.external_requests.predictions.probe import Predictors
 
 _SUFFIX = 6
+
+_LOG = logging.getLogger(__name__)
 
 
 class ExperimentCommands:
@@ -156,7 +159,9 @@ class ExperimentCommands:
         if bundle:
             await self._need_bundle(bundle)
         capabilities, note = await self._try_policy(spec, settings, data, bundle)
-        note = "; ".join(said for said in (note, unseen_metric(spec, data)) if said)
+        if trusted := trusted_plugins(spec):
+            _LOG.warning("experiment %s: %s", spec.name, trusted)
+        note = "; ".join(said for said in (note, unseen_metric(spec, data), trusted) if said)
         spec = spec.with_generator(capabilities.generator)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)

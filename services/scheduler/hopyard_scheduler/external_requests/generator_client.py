@@ -17,7 +17,7 @@ from hopyard._net.rpc import Backoff
 from hopyard._net.rpc.enums import GENERATOR_READS, JOB_STATES
 from hopyard._net.rpc.values import hyperparameters_from_proto, hyperparameters_to_proto
 from hopyard._net.server import Background
-from hopyard.errors import Conflict, HopyardError, NotFound, TimedOut, Unavailable
+from hopyard.errors import Aborted, Conflict, HopyardError, InvalidInput, NotFound, TimedOut, Unavailable
 from hopyard.policy.vocabulary import ExperimentId, Hyperparameters
 from hopyard.v1 import hpgen_pb2
 from hopyard_engine.core import Core
@@ -37,6 +37,12 @@ _LOG = logging.getLogger(__name__)
 _AT_ONCE: Final = 1000
 """Maximum number of recorded calls in one message."""
 
+MAX_RESTARTS: Final = 2
+"""Maximum number of restarts of a generator whose process ended during the same request. Then the request fails."""
+
+MAX_ERROR: Final = 2000
+"""Maximum number of characters of an error."""
+
 _PATIENCE: Final = 600.0
 """Time limit in seconds for a message of recorded calls. hpgen itself limits the time of a single call."""
 
@@ -50,15 +56,19 @@ class _Asked:
         told: The number of calls that the generator is known to have received, from the beginning of the recorded
             sequence.
         spec: The specification with which the generator was opened, as JSON; empty: that of the experiment's creation.
-        known: True from the first call of this scheduler on. Before it, hpgen may have a generator that an earlier scheduler opened.
+        known: Whether the state of the open generator follows from the recorded calls, as far as `told` says. If not, it is closed
+            before the next request, and opened again with the recorded calls.
+        failed: The position, in the recorded sequence, of the request that failed last; None: none. Later requests are dropped until
+            the core repeats this one, because the generator must get its calls in the recorded order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, known: bool) -> None:
         self.queue: asyncio.Queue[AskOutside | None] = asyncio.Queue()
         self.fresh: dict[str, Hyperparameters | None] = {}
         self.told = 0
         self.spec = ""
-        self.known = False
+        self.known = known
+        self.failed: int | None = None
 
 
 class Generators:
@@ -111,11 +121,14 @@ class Generators:
             Which results the generator reads: none, final results only, or all reports.
 
         Raises:
-            InvalidInput: The generator is unknown, or does not accept its parameters or the space.
+            InvalidInput: The generator is unknown, does not accept its parameters or the space, or ended its process.
             Unavailable: The generator service is unavailable.
         """
         request = hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json)
-        return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
+        try:
+            return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
+        except Aborted as error:
+            raise InvalidInput(str(error)) from error
 
     def ask(self, question: AskOutside) -> None:
         """Queue a request for a configuration behind the earlier requests of its experiment.
@@ -127,7 +140,7 @@ class Generators:
         """
         name = question.experiment
         if name not in self._asked:
-            asked = self._asked[name] = _Asked()
+            asked = self._asked[name] = _Asked(known=not self.restored)
             self._background.start(self._serve(name, asked), name=f"generator of {name}")
         self._asked[name].queue.put_nowait(question)
 
@@ -139,9 +152,11 @@ class Generators:
 
     async def _serve(self, name: ExperimentId, asked: _Asked) -> None:
         while (question := await asked.queue.get()) is not None:
-            if not self._is_open(question):
+            after = question.payload["after"]
+            if not self._is_open(question) or (asked.failed is not None and after > asked.failed):
                 continue
             answered = await self._persist(question, asked)
+            asked.failed = after if answered.error else None
             if not answered.error:
                 asked.fresh[answered.ticket] = answered.result
             self._post(answered)
@@ -153,14 +168,14 @@ class Generators:
     async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
         """Repeat a request with backoff until the generator service (hpgen) answers or refuses it.
 
-        The answer or the error is returned as an event. If hpgen was restarted since the last request, it first gets
-        all recorded calls again.
+        The answer or the error is returned as an event. If hpgen or the process of the generator was restarted since the last
+        request, it first gets all recorded calls again.
 
         Args:
             question: The request.
             asked: The progress of the experiment's generator.
         """
-        failures, backoff = 0, Backoff()
+        failures, restarts, backoff = 0, 0, Backoff()
         while True:
             try:
                 return self._answered(question, await self._attempt(question, asked), "")
@@ -170,7 +185,11 @@ class Generators:
                 _LOG.warning("hpgen is away (%s), trying again in %.1f s", error, wait)
                 await asyncio.sleep(wait)
             except HopyardError as error:
-                return self._answered(question, None, str(error))
+                asked.known = False
+                if not isinstance(error, Aborted) or restarts == MAX_RESTARTS:
+                    return self._answered(question, None, str(error)[:MAX_ERROR])
+                restarts += 1
+                _LOG.warning("%s; restart %d of %d", error, restarts, MAX_RESTARTS)
 
     async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
         stream, experiment = self._found(question)
@@ -181,7 +200,7 @@ class Generators:
         if spec and spec != (asked.spec or experiment.payload["spec"]):  # A generator cannot change its metric.
             await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=question.experiment))
             asked.spec, asked.told = spec, 0
-        elif self.restored and not asked.known:
+        elif not asked.known:
             await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=question.experiment))
         asked.known = True
         news = [call for call in calls[max(asked.told, experiment.told_generator) : after] if call.kind != "create"]

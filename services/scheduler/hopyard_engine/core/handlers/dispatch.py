@@ -301,31 +301,47 @@ def _pause_all(stream: Stream, at: float, cause: Reason) -> None:
 
 
 def _answered(stream: Stream, event: Answered) -> None:
-    question = stream.asks.pop(event.ticket)
-    ticket = event.ticket.removeprefix(POLICY)
+    question = stream.asks[event.ticket]
     if event.ticket.startswith(commands.CREATE):
-        _created(stream, stream.experiments[question.experiment], question.payload, event)
-    elif question.kind == prediction_requests.PREDICT:
+        experiment = stream.experiments[question.experiment]
+        if not event.error:
+            del stream.asks[event.ticket]
+            _created(stream, experiment, question.payload, event)
+        elif experiment.state is ExperimentState.ENDING or experiment.state.ended:
+            del stream.asks[event.ticket]
+        else:
+            _generator_failed(stream, experiment, event)
+        return
+    del stream.asks[event.ticket]
+    ticket = event.ticket.removeprefix(POLICY)
+    if question.kind == prediction_requests.PREDICT:
         stream.jobs[question.payload["job"]].predictions.pop(event.ticket, None)
         stream.call(PredictionReady(ticket, question.payload["job"], event.result, event.error))
     else:
         stream.call(AnswerReady(ticket, event.result, event.error))
 
 
+def _generator_failed(stream: Stream, experiment: Experiment, event: Answered) -> None:
+    """Pause an experiment if it is RUNNING, because its generator could not answer a question.
+
+    The question stays open, and is repeated with the later ones when a person resumes the experiment: a generator gets its calls in
+    the recorded order.
+    """
+    experiment.generator_failed = True
+    if experiment.running:
+        failed = Reason.of(ReasonCode.GENERATOR_FAILED, error=event.error, experiment=experiment.id)
+        lifecycle.pause(stream, experiment, event.at, failed)
+
+
 def _created(stream: Stream, experiment: Experiment, asked: dict[str, Any], event: Answered) -> None:
     # The generator is called in order, so an answer shows that all calls before the question have reached it.
     name, index = asked["job"], asked["after"]
     experiment.told_generator = max(experiment.told_generator, index + 1)
-    if not event.error:
-        experiment.generator_calls[index] = GeneratorCall("create", name, event.result)
+    experiment.generator_calls[index] = GeneratorCall("create", name, event.result)
     job = stream.jobs.get(name)
     if job is None or job.state is not JobState.CREATING:
         return
-    if event.error:
-        failed = Reason.of(ReasonCode.GENERATOR_FAILED, error=event.error)
-        stream.move(job, JobState.FAILED, failed)
-        experiment_end.begin_end(stream, experiment, ExperimentState.FAILED, failed, event.at)
-    elif event.result is None:
+    if event.result is None:
         experiment.exhausted = True
         del stream.jobs[name], stream.open[name]
         stream.touched.touch(name)

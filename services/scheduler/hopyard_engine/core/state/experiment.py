@@ -66,6 +66,7 @@ class Experiment:
         measured: Whether a report of one of its jobs contains its metric, finite or not.
         ends_if_done: Whether it ends while it is PAUSED if all its jobs have ended and no more can be created
             (`Operated.ends_if_done` of the last pause).
+        generator_failed: Whether the generator could not answer a question, which is repeated when a person resumes the experiment.
         paused_for: The metric for whose absence it was paused last; empty: it was not paused for that.
         first_failures: For each fingerprint of a cause (`Ended.fingerprint`), how often each job, by id, has failed from it in user
             code since the experiment began or was resumed after a pause for such failures; None: a job has reported.
@@ -101,6 +102,7 @@ class Experiment:
     best: tuple[str, int, float] | None = None
     measured: bool = False
     ends_if_done: bool = False
+    generator_failed: bool = False
     paused_for: str = ""
     first_failures: dict[str, dict[str, int]] | None = field(default_factory=dict)
     failed_alike: set[str] = field(default_factory=set)

@@ -42,9 +42,9 @@ JOB: Final = TransitionTable(
             "the policy or a person ends it, or its experiment ends",
         ),
         (
-            [_S.CREATING, _S.PENDING, *_WITH_RUN, _S.SUSPENDED, _S.HELD],
+            [_S.PENDING, *_WITH_RUN, _S.SUSPENDED, _S.HELD],
             _S.FAILED,
-            "it failed or was lost too often, its origin is lost, or its generator failed",
+            "it failed or was lost too often, or its origin is lost",
         ),
         ([_S.COMPLETED], _S.SUSPENDED, "the experiment is extended, and a snapshot can be loaded"),
         ([_S.COMPLETED], _S.PENDING, "the experiment is extended, and no snapshot can be loaded"),

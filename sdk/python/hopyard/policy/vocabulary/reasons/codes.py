@@ -260,5 +260,7 @@ class ReasonCode(enum.Enum):
     RETRY_REFUSED = "RETRY_REFUSED"
 
 
-NEEDS_A_PERSON: Final = frozenset([ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING])
+NEEDS_A_PERSON: Final = frozenset(
+    [ReasonCode.METRIC_MISSING, ReasonCode.JOBS_FAIL_ALIKE, ReasonCode.CODE_MISSING, ReasonCode.GENERATOR_FAILED]
+)
 """Reasons for which the engine pauses an experiment until a person has examined it."""

@@ -55,8 +55,9 @@ EXPERIMENTS: Final[Mapping[Code, Sentence]] = {
         "The policy ended the experiment and gave this text.",
     ),
     Code.GENERATOR_FAILED: Sentence(
-        "the generator failed: {error}",
-        "The generator could not propose the configuration of a job.",
+        "the generator failed: {error}; after a remedy continue with hopyard resume {experiment}",
+        "The generator could not propose the configuration of a job, so the experiment is paused. When it is resumed, the generator is "
+        "created anew, gets its recorded calls, and is asked again.",
     ),
     Code.PROGRAM_UNUSABLE: Sentence(
         "its program cannot run on {nodes}: {cause:reason}",

@@ -124,6 +124,7 @@ class Scheduler:
         self.life = 1
         self.configurations = 0
         self._failed = set[tuple[StreamId, str]]()
+        self._broken = dict[tuple[StreamId, str], str]()
 
     # ----------------------------------------------------------------------------------------------------------- events
 
@@ -330,7 +331,10 @@ class Scheduler:
             delay = rng.uniform(3.0, 30.0)
         result: Any = None
         error = ""
+        if ask.kind == "create_job" and self._waits(ask):
+            return
         if ask.kind == "create_job" and self._generator_fails(ask):
+            self._broken[ask.stream, ask.experiment] = ask.ticket
             self.world.fault("generator failed", ask.ticket)
             self.world.later(delay, self._answered, self.life, Answered(0.0, ask.stream, ask.ticket, None, "no ideas"))
             self.world.later(delay + rng.uniform(0.5, 10.0), self._resume, ask.stream)
@@ -351,6 +355,16 @@ class Scheduler:
         if self.world.happens(self.rates.repeated_answer):
             self.world.fault("answer repeated", ask.kind)
             self.world.later(delay + rng.uniform(0.0, 5.0), self._answered, 0, answered)
+
+    def _waits(self, ask: AskOutside) -> bool:
+        """Return whether a question to a generator is dropped, because the core repeats it with an earlier one that has failed."""
+        key = ask.stream, ask.experiment
+        failed = self._broken.get(key)
+        stream = self.core.streams.get(ask.stream) if self.core is not None else None
+        if failed is not None and failed != ask.ticket and stream is not None and failed in stream.asks:
+            return True
+        self._broken.pop(key, None)
+        return False
 
     def _generator_fails(self, ask: AskOutside) -> bool:
         """Return whether a generator fails at its question: for some jobs, at the first question only."""

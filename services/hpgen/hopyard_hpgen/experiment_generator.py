@@ -42,11 +42,11 @@ class GeneratorEnded(Aborted):
     """The process of a generator ended. After the generator is opened again with the recorded calls, the call may be repeated."""
 
 
-class GeneratorRaised(Exception):
+class CallFailed(Exception):
     """A generator in a process raised an exception, or its answer is invalid.
 
     Args:
-        text: The type and the message of the exception.
+        text: How the call failed, such as "raised ValueError: no ideas".
         traceback: Its traceback; empty: there is none.
     """
 
@@ -183,7 +183,8 @@ class ExperimentGenerator:
             if canonical_json(proposed) != canonical_json(recorded):
                 raise Conflict(
                     f"experiment {self.experiment}: the generator {self._spec.name} is not deterministic, or has "
-                    f"changed: for job {call.job} it recorded {show(recorded)}, made again it proposes {show(proposed)}"
+                    f"changed: for job {call.job} it proposed {show(recorded)}, repeated it proposes {show(proposed)}; restore its "
+                    "earlier code, or begin a new experiment"
                 )
         elif isinstance(call, ReportCall):
             self.report_performance(call.job, call.position, call.metrics)
@@ -198,7 +199,7 @@ class ExperimentGenerator:
         except GeneratorEnded as error:
             self._failure = self._located(error)
             raise self._failure from error
-        except GeneratorRaised as error:
+        except CallFailed as error:
             if error.traceback:
                 _log.error(
                     "experiment %s: generator %s: %s raised\n%s",
@@ -207,7 +208,7 @@ class ExperimentGenerator:
                     what,
                     error.traceback,
                 )
-            raise self._fail(f"{what} raised {error}") from error
+            raise self._fail(f"{what} {error}") from error
         except (Exception, SystemExit) as error:
             # Its state may be inconsistent; only opening it again with the recorded calls restores it.
             _log.exception("experiment %s: generator %s: %s raised", self.experiment, self._spec.name, what)
@@ -226,7 +227,7 @@ class ExperimentGenerator:
 
     def _fail(self, reason: str) -> GeneratorFailed:
         self._failure = failure = GeneratorFailed(
-            f"experiment {self.experiment}: the generator {self._spec.name} violated the generator contract: {reason}"
+            f"experiment {self.experiment}: generator {self._spec.name}: {reason}"
         )
         return failure
 

@@ -27,7 +27,10 @@ MAX_OPEN: Final = 1000
 """Maximum number of open generators."""
 
 MAX_PROCESSES: Final = 200
-"""Maximum number of processes with generators."""
+"""Maximum number of open generators that run in processes."""
+
+START_SECONDS: Final = 30.0
+"""Additional time in seconds for the process of a generator to start."""
 
 DEFAULT_SECONDS: Final = 20.0
 """Default time limit in seconds for one call of a generator."""
@@ -59,6 +62,7 @@ class _Open:
     Attributes:
         turn: The lock that a call holds while it uses the generator. Calls get it in order of arrival.
         generator: The generator; None until the first call has created it.
+        isolated: Whether the generator runs in a process.
         process: The process in which the generator runs; None: it runs inside the service, or was not created yet.
         partial: Whether further recorded calls must follow before other calls are accepted.
         waiting: The tasks of all calls that have not ended, including the current one.
@@ -66,6 +70,7 @@ class _Open:
         closed: Whether the generator was closed. Its process then ends after the current call.
     """
 
+    isolated: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     generator: ExperimentGenerator | None = None
     process: GeneratorProcess | None = None
@@ -155,7 +160,8 @@ class GeneratorHost:
 
         what = f"generator {spec.generator.name}: open"
         try:
-            return await self._on(experiment, found, build, what, lambda: recorded.step)
+            seconds = self._seconds + START_SECONDS if isolated else self._seconds
+            return await self._on(experiment, found, build, what, lambda: recorded.step, seconds)
         finally:
             if found.generator is None and self._open.get(experiment) is found:
                 await self.forget(experiment)
@@ -255,11 +261,12 @@ class GeneratorHost:
             raise Unavailable(f"experiment {experiment}: the generator service stops")
         if len(self._open) >= MAX_OPEN:
             raise Exhausted(f"experiment {experiment}: {MAX_OPEN} generators are open, which is the limit; close some")
-        if isolated and len(self._processes) >= MAX_PROCESSES:
+        if isolated and sum(one.isolated for one in self._open.values()) >= MAX_PROCESSES:
             raise Exhausted(
-                f"experiment {experiment}: {MAX_PROCESSES} generators of third parties are open, which is the limit; close some"
+                f"experiment {experiment}: {MAX_PROCESSES} experiments have generators of third parties, which is the limit; stop some "
+                "of them, or wait until some end"
             )
-        found = self._open[experiment] = _Open()
+        found = self._open[experiment] = _Open(isolated)
         return found
 
     async def _call(self, experiment: str, what: str, call: Callable[[ExperimentGenerator], T]) -> T:
@@ -286,6 +293,7 @@ class GeneratorHost:
         work: Callable[[], T],
         what: str,
         doing: Callable[[], object] | None = None,
+        seconds: float | None = None,
     ) -> T:
         """Run `work` on a thread when all earlier calls of the same generator have ended, and return its result.
 
@@ -298,12 +306,13 @@ class GeneratorHost:
             what: Description of the call, for error messages.
             doing: Returns an object that identifies the current step of the work: the time limit applies to each step. None: it applies
                 to the whole work.
+            seconds: The time limit in seconds; None: that of a call.
 
         Raises:
             GeneratorFailed: The work took too long.
             Unavailable: The generator was closed while the work waited for its turn.
         """
-        task = asyncio.create_task(self._in_turn(experiment, found, work, what, doing))
+        task = asyncio.create_task(self._in_turn(experiment, found, work, what, doing, seconds or self._seconds))
         found.waiting.add(task)
         task.add_done_callback(found.waiting.discard)
         try:
@@ -316,22 +325,26 @@ class GeneratorHost:
             raise Unavailable(f"experiment {experiment}: its generator was closed meanwhile; open it again") from None
 
     async def _in_turn(
-        self, experiment: str, found: _Open, work: Callable[[], T], what: str, doing: Callable[[], object] | None
+        self,
+        experiment: str,
+        found: _Open,
+        work: Callable[[], T],
+        what: str,
+        doing: Callable[[], object] | None,
+        seconds: float,
     ) -> T:
         async with found.turn:
             found.under_way = asyncio.current_task()
             try:
-                return await self._threads.finish(self._threads.start(work), self._seconds, doing)
+                return await self._threads.finish(self._threads.start(work), seconds, doing)
             except WorkTimeout as error:
                 found.end_process()
                 if found.generator is not None:
-                    raise found.generator.give_up(f"{what} took longer than {self._seconds:g} s") from error
-                raise GeneratorFailed(
-                    f"experiment {experiment}: {what} took longer than {self._seconds:g} s"
-                ) from error
+                    raise found.generator.give_up(f"{what} took longer than {seconds:g} s") from error
+                raise GeneratorFailed(f"experiment {experiment}: {what} took longer than {seconds:g} s") from error
             finally:
                 found.under_way = None
-                if found.closed:
+                if found.closed or (found.generator is not None and found.generator.failed):
                     found.end_process()
 
 

@@ -17,7 +17,7 @@ from hopyard.generator import Generator, Reads, Result
 from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import GeneratorSpec
-from hopyard_hpgen.experiment_generator import GeneratorEnded, GeneratorRaised
+from hopyard_hpgen.experiment_generator import CallFailed, GeneratorEnded
 
 BUILT_IN: Final = "hopyard_hpgen"
 """The package of the built-in generators."""
@@ -55,33 +55,37 @@ class GeneratorProcess:
         self._worker: Future[WorkerProcess] = Future()
         self._running = asyncio.run_coroutine_threadsafe(self._run(), loop)
 
-    @property
-    def pid(self) -> int | None:
-        """The id of the process; None: it is not running."""
-        if not self._worker.done() or self._running.done() or self._worker.exception() is not None:
-            return None
-        return self._worker.result().pid
-
     def ask(self, wanted: Mapping[str, Any], while_: str) -> dict[str, Any]:
-        """Send a request to the process and return its answer. There is no time limit: `close` ends the call with an error.
+        """Send a request to the process and return its answer. There is no time limit: `close` ends the call.
 
         Args:
             wanted: The request, as a JSON object.
             while_: What the process does, for the error message "... was killed by signal 9 in create('a')".
 
         Raises:
-            GeneratorEnded: The process ended, or could not be started.
+            GeneratorEnded: The process ended, could not be started, or was ended by `close`.
             InvalidInput: The process answered with an error, or its answer is invalid.
         """
+        return asyncio.run_coroutine_threadsafe(self._ask(wanted, while_), self._loop).result()
+
+    async def _ask(self, wanted: Mapping[str, Any], while_: str) -> dict[str, Any]:
+        worker = await asyncio.wrap_future(self._worker)
+        asking = asyncio.create_task(worker.ask(wanted, None, "to answer", while_))
+        closing = asyncio.create_task(self._closing.wait())
         try:
-            worker = self._worker.result()
-            asking = worker.ask(wanted, None, "to answer", while_)
-            return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+            await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if self._closing.is_set():
+                raise GeneratorEnded(f"{self._who}: its process was ended {while_}")
+            return asking.result()
         except WorkerEnded as error:
             raise GeneratorEnded(str(error)) from error
+        finally:
+            asking.cancel()
+            closing.cancel()
+            await asyncio.gather(asking, closing, return_exceptions=True)
 
     def close(self) -> None:
-        """End the process with all that it has started. A call of `ask` that waits raises an error. Does not block."""
+        """End the process with all that it has started. A call of `ask` that waits raises an error at once. Does not block."""
         self._loop.call_soon_threadsafe(self._closing.set)
 
     async def ended(self) -> None:
@@ -144,7 +148,7 @@ class IsolatedGenerator(Generator):
         """Return the configuration that the generator proposes for a job; None: it is exhausted.
 
         Raises:
-            GeneratorRaised: The generator raised an exception, or its answer is invalid.
+            CallFailed: The generator raised an exception, or its answer is invalid.
             GeneratorEnded: Its process ended.
         """
         said = self._call(f"in create({job!r})", call="create", job=job, ordinal=ordinal)
@@ -165,7 +169,7 @@ class IsolatedGenerator(Generator):
         try:
             said = self._process.ask(wanted, while_)
         except InvalidInput as error:
-            raise GeneratorRaised(str(error)) from error
+            raise CallFailed(f"has no valid answer: {error}") from error
         if "raised" in said:
-            raise GeneratorRaised(str(said["raised"]), str(said.get("traceback", "")))
+            raise CallFailed(f"raised {said['raised']}", str(said.get("traceback", "")))
         return said

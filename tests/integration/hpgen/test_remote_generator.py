@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hopyard.errors import InvalidInput
@@ -46,6 +47,10 @@ class Process:
             assert self._process.poll() is None
             time.sleep(0.02)
         return file.read_text().strip()
+
+    def children(self) -> list[psutil.Process]:
+        assert self._process is not None
+        return psutil.Process(self._process.pid).children()
 
     def kill(self) -> None:
         assert self._process is not None
@@ -86,6 +91,16 @@ def test_it_proposes_the_same_and_learns_the_same_when_its_process_is_killed(tmp
         finite = RemoteGenerator(Space.from_dict({"x": {"choice": [1, 2]}}), 1, server=address, of="grid")
         assert finite.size == 2
         assert [finite.create(str(i), i) for i in range(3)] == [{"x": 1}, {"x": 2}, None]
+
+
+def test_the_death_of_the_process_of_the_generator_in_the_service_changes_nothing(tmp_path: Path) -> None:
+    here = NearTheLast(SPACE, 3, width=0.2)
+    with process(tmp_path) as (there, address):
+        far = RemoteGenerator(SPACE, 3, server=address, of=LEARNS, width=0.2)
+        assert proposals(far, 0, 3) == proposals(here, 0, 3)
+        (worker,) = there.children()
+        worker.kill()
+        assert proposals(far, 3, 3) == proposals(here, 3, 3)
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

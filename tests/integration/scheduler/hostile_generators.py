@@ -13,6 +13,13 @@ from hopyard.space import Configuration, Space
 from tests.unit.hpgen.broken import Wrapped
 
 
+class Unprintable(Exception):
+    """An exception that cannot be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
 class Hostile(Wrapped):
     """A generator that does what `how` says, until the file `behaves` exists in the folder `where`.
 
@@ -67,6 +74,18 @@ class Hostile(Wrapped):
 
     def _alien(self) -> Any:
         return {"lr": object()}
+
+    def _interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def _unprintable(self) -> None:
+        raise Unprintable
+
+    def _child(self) -> None:
+        """End the process, while a child has its output open."""
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(7)
 
     def _garbage(self) -> None:
         """Send something that is no frame on every pipe."""

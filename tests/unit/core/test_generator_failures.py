@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from hopyard.policy.vocabulary import CreateJob, ExperimentState, JobState, RunEndReason, StreamId
+from hopyard.policy.vocabulary import CreateJob, ExperimentId, ExperimentState, JobState, RunEndReason, StreamId, WakeAt
 from hopyard.policy.vocabulary.reasons import ReasonCode
 from hopyard_engine.core import Core
 from hopyard_engine.core.core import outstanding
 from hopyard_engine.core.effects import AskOutside
-from hopyard_engine.core.events import Answered, Operated
+from hopyard_engine.core.events import Answered, Operated, Updated
 from hopyard_engine.core.handlers.commands import CREATE
 from hopyard_engine.journal.codec import decode, encode, kind_of
 from tests.simulation import dump
-from tests.unit.core.rig import Rig, snapshot
+from tests.unit.core.rig import Rig, quiet, snapshot
 from tests.unit.core.test_groups import Pair
 
 pytestmark = pytest.mark.quick
@@ -50,9 +50,9 @@ def test_a_failed_generator_pauses_its_experiment_and_keeps_its_questions(failed
     assert reason.code is ReasonCode.GENERATOR_FAILED
     assert str(reason) == "the generator failed: it has run out of ideas; after a remedy continue with hopyard resume x"
     assert [failed.job(job).state for job in "123"] == [JobState.PENDING, JobState.CREATING, JobState.CREATING]
-    # A restarted scheduler asks them again, in order.
-    again = [effect.payload["job"] for effect in outstanding(failed.stream) if isinstance(effect, AskOutside)]
-    assert again == ["2", "3"]
+    assert list(failed.stream.asks) == ["create/2", "create/3"]
+    # A restarted scheduler does not ask: they wait for a person.
+    assert [effect for effect in outstanding(failed.stream) if isinstance(effect, AskOutside)] == []
 
 
 def test_when_the_experiment_is_resumed_its_questions_are_repeated_in_order(failed: Rig) -> None:
@@ -95,7 +95,7 @@ def test_running_jobs_leave_at_their_next_boundary() -> None:
     rig.report(1)
     rig.ended(RunEndReason.SUSPENDED, 1, snapshot(1))
     rig.stored(1)
-    assert rig.stream.state is ExperimentState.PAUSED
+    assert str(rig.stream.state) == "ExperimentState.PAUSED"
     operate(rig, "resume")
     assert asked(rig) == ["2"]
 
@@ -121,3 +121,30 @@ def test_the_journal_leads_to_the_same_state(failed: Rig) -> None:
     for event in failed.journal:
         again.handle(decode(kind_of(event), encode(event)))
     dump.compare(failed.stream, again.streams[StreamId("x")])
+
+
+def test_an_experiment_that_was_stopped_after_the_failure_and_extended_asks_and_waits(failed: Rig) -> None:
+    operate(failed, "stop")
+    failed.script = lambda call: (quiet(call)[0], [WakeAt("more", 1e9)])
+    failed.feed(Updated(failed.now, StreamId("x"), "u", more_jobs=1))
+    failed.command(CreateJob("4"))
+    assert asked(failed) == ["4"]
+    assert failed.stream.state is ExperimentState.RUNNING
+    answer(failed, "4")
+    assert failed.job("4").state is JobState.PENDING
+
+
+def test_a_group_ends_although_a_stopped_experiment_has_a_failed_generator() -> None:
+    rig = Pair(jobs=2)
+    for job in "12":
+        rig.command(CreateJob(job, experiment="y"))
+    rig.feed(Operated(rig.now, StreamId("x"), "stop", ExperimentId("y")))
+    rig.feed(Answered(rig.now, StreamId("x"), CREATE + "1", None, "out of ideas"))
+    assert rig.stream.asks == {}  # Nobody answers the second one.
+
+
+def test_while_it_has_failed_a_new_question_waits_with_the_others(failed: Rig) -> None:
+    failed.command(CreateJob("4"))
+    assert asked(failed) == []
+    operate(failed, "resume")
+    assert asked(failed) == ["2", "3", "4"]

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from hopyard._common import plugins
 from hopyard._common.plugins import POLICIES, plugin_names
+from hopyard.spec import parse_spec
 from hopyard.spec.models import GeneratorSpec, PolicySpec
-from hopyard_scheduler.policy_process.placement import runs_inline
+from hopyard_scheduler.policy_process.placement import runs_inline, trusted_plugins
 
 pytestmark = pytest.mark.quick
 
@@ -74,3 +75,31 @@ def test_code_of_an_experiment_cannot_run_inline(policy: dict[str, Any], message
         PolicySpec(**policy, inline=True)
     with pytest.raises(ValidationError, match="found true with mine:Mine"):
         GeneratorSpec(name="mine:Mine", inline=True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "generator", "note"),
+    [
+        ("theirs", "random", ""),
+        ({"name": "theirs", "inline": True}, "random", "policy theirs runs inside the scheduler"),
+        (
+            {"name": "stage_tree", "tuner": "theirs", "inline": True},
+            {"name": "random", "inline": True},
+            "policy theirs runs inside the scheduler",
+        ),
+        ({"name": "asha", "inline": True}, "random", ""),
+    ],
+)
+def test_people_are_told_of_trusted_plugins(policy: Any, generator: Any, note: str) -> None:
+    spec = parse_spec(
+        {
+            "name": "e",
+            "command": ["true"],
+            "metric": {"name": "loss", "mode": "min"},
+            "space": {"x": {"uniform": [0.0, 1.0]}},
+            "policy": policy,
+            "generator": generator,
+            "stop": {"jobs": 1},
+        }
+    )
+    assert trusted_plugins(spec) == (f"{note} (inline: true): its faults affect all experiments" if note else "")

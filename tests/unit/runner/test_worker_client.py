@@ -57,7 +57,7 @@ async def test_the_limits_are_examined_in_a_thread() -> None:
         return "it has started too many processes"
 
     family = SimpleNamespace(kill=lambda: threads.append(threading.current_thread()))
-    worker = WorkerProcess(cast("Any", SimpleNamespace(pid=1)), "solver s", io.BytesIO(), 1)
+    worker = WorkerProcess(cast("Any", SimpleNamespace(pid=1, returncode=None)), "solver s", io.BytesIO(), 1)
     with tempfile.TemporaryFile() as log:
         await worker_client._watch(worker, log, cast("Any", SimpleNamespace(excess=excess)), cast("Any", family))
     assert worker.excess == "it has started too many processes"

@@ -300,8 +300,8 @@ class ClientQueries:
 
         Raises:
             NotFound: There is no such experiment.
-            Conflict: The experiment is paused because no report contains its metric, which `update` changes, or because its first jobs
-                failed from the same cause.
+            Conflict: The experiment is paused until a person has examined it: no report contains its metric (`update` changes the
+                metric), its first jobs failed from the same cause, its generator failed, or its code is lost.
             TimedOut: The timeout has passed.
         """
         newest: Experiment | None = None

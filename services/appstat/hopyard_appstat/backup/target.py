@@ -24,7 +24,9 @@ from hopyard_appstat.backup.sealed_json import read_sealed, write_sealed
 
 HEAD: Final = "hopyard-backup.json"
 
-_USE: Final = "its backups can still be restored (`hopyard backup verify` and `list` say which); make further backups in another folder"
+_USE: Final = (
+    "its backups can still be restored (`hopyard backup list` names them); make further backups in another folder"
+)
 _LOCK: Final = "lock"
 _FOLDERS: Final = ("generations", "databases", "blobs", "incoming")
 _MANIFEST: Final = re.compile(r"([1-9][0-9]{0,9})\.json")

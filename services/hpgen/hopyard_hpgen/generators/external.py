@@ -32,6 +32,10 @@ PATIENCE_SECONDS: Final = 15.0
 
 CALL_SECONDS: Final = 10.0
 
+MAX_REOPENS: Final = 2
+"""Maximum number of times to open the generator again for one call."""
+
+_CLOSED: Final = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED)
 _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -124,19 +128,20 @@ class RemoteGenerator(Generator):
     def _ask(self, call: Callable[[], T]) -> T:
         """Make a call to the other process, and return its response. Repeat the call while the process is unavailable.
 
-        If the process answers NOT_FOUND, because it was restarted, open the generator there again and repeat the call. Errors as in
-        `_patiently`.
+        If the process answers NOT_FOUND, because it was restarted, or ABORTED, because the process of its generator ended, open the
+        generator there again and repeat the call, at most `MAX_REOPENS` times. Errors as in `_patiently`.
         """
         self._open()
 
         def asked() -> T:
-            try:
-                return call()
-            except grpc.RpcError as error:
-                if _code(error) is not grpc.StatusCode.NOT_FOUND:
-                    raise
+            for _ in range(MAX_REOPENS):
+                try:
+                    return call()
+                except grpc.RpcError as error:
+                    if _code(error) not in _CLOSED:
+                        raise
                 self._opened = self._open_there()
-                return call()
+            return call()
 
         return self._patiently(asked)
 

@@ -630,6 +630,6 @@ def outstanding(stream: Stream) -> list[Effect]:
 
     Repetition is safe: the receiver recognizes a repeated question or timer by its ticket.
     """
-    effects: list[Effect] = [*stream.asks.values()]
+    effects: list[Effect] = [question for question in stream.asks.values() if not stream.waits_for_person(question)]
     effects += [SetTimer(stream.id, ticket, when) for ticket, when in stream.timers.items()]
     return effects

@@ -67,8 +67,10 @@ class WaitingReasons:
         A job that trains has a reason, too, if a run of it failed and it has reported nothing new since.
         """
         match job.state:
-            case JobState.CREATING:
+            case JobState.CREATING if not job.experiment.generator_failed:
                 return Reason(ReasonCode.WAITS_FOR_GENERATOR)
+            case JobState.CREATING:
+                return self._idle(job)
             case JobState.HELD:
                 return Reason(ReasonCode.PAUSED_BY_PERSON)
             case JobState.SUSPENDING if job.held:

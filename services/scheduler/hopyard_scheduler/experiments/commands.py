@@ -159,10 +159,10 @@ class ExperimentCommands:
         if bundle:
             await self._need_bundle(bundle)
         capabilities, note = await self._try_policy(spec, settings, data, bundle)
-        if trusted := trusted_plugins(spec):
-            _LOG.warning("experiment %s: %s", spec.name, trusted)
-        note = "; ".join(said for said in (note, unseen_metric(spec, data), trusted) if said)
+        note = "; ".join(said for said in (note, unseen_metric(spec, data)) if said)
         spec = spec.with_generator(capabilities.generator)
+        trusted = trusted_plugins(spec)
+        note = "; ".join(said for said in (note, trusted) if said)
         if "predictor" in spec.model_fields_set:
             await self._predictors.check(spec.predictor)
         settings = with_capabilities(settings, capabilities)
@@ -174,8 +174,13 @@ class ExperimentCommands:
         known, name = await self._named(_slug(spec.name), payload)
         if known:
             return name, note
+        if trusted:
+            _LOG.warning("experiment %s: %s", name, trusted)
         try:
             knows = await self._begin(name, spec, settings, payload, capabilities.version)
+        except BaseException:
+            self._generators.abandon(ExperimentId(name))
+            raise
         finally:
             self.give_back([name])
         if settings.plan and not knows:

@@ -43,6 +43,9 @@ MAX_RESTARTS: Final = 2
 MAX_ERROR: Final = 2000
 """Maximum number of characters of an error."""
 
+_FIRST_SECONDS: Final = 120.0
+"""Time limit in seconds to open the generator of a new experiment. hpgen itself limits the time to start and create it."""
+
 _PATIENCE: Final = 600.0
 """Time limit in seconds for a message of recorded calls. hpgen itself limits the time of a single call."""
 
@@ -58,8 +61,8 @@ class _Asked:
         spec: The specification with which the generator was opened, as JSON; empty: that of the experiment's creation.
         known: Whether the state of the open generator follows from the recorded calls, as far as `told` says. If not, it is closed
             before the next request, and opened again with the recorded calls.
-        failed: The position, in the recorded sequence, of the request that failed last; None: none. Later requests are dropped until
-            the core repeats this one, because the generator must get its calls in the recorded order.
+        failed: The request that failed last; None: none. Later requests are dropped while it is unanswered: the core repeats it with
+            them, because the generator must get its calls in the recorded order.
     """
 
     def __init__(self, *, known: bool) -> None:
@@ -68,7 +71,7 @@ class _Asked:
         self.told = 0
         self.spec = ""
         self.known = known
-        self.failed: int | None = None
+        self.failed: AskOutside | None = None
 
 
 class Generators:
@@ -126,7 +129,7 @@ class Generators:
         """
         request = hpgen_pb2.OpenGeneratorRequest(experiment=experiment, spec_json=spec_json)
         try:
-            return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request)).reads)
+            return GENERATOR_READS.from_proto((await self._stub.OpenGenerator(request, timeout=_FIRST_SECONDS)).reads)
         except Aborted as error:
             raise InvalidInput(str(error)) from error
 
@@ -149,21 +152,33 @@ class Generators:
         asked = self._asked.pop(experiment, None)
         if asked is not None:
             asked.queue.put_nowait(None)
+        else:  # Only an earlier scheduler has asked it.
+            self._background.start(self.discard(experiment), name=f"close the generator of {experiment}")
+
+    def abandon(self, experiment: ExperimentId) -> None:
+        """Close the generator that `validate` has opened for an experiment, unless the experiment exists now."""
+        if self._core.find(experiment) is None:
+            self._background.start(self.discard(experiment), name=f"close the generator of {experiment}")
+
+    async def discard(self, experiment: ExperimentId) -> None:
+        """Close the generator of an experiment, if it is open. A failure is only logged."""
+        try:
+            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=experiment))
+        except HopyardError as error:
+            _LOG.warning("the generator of %s stays open: %s", experiment, error)
 
     async def _serve(self, name: ExperimentId, asked: _Asked) -> None:
         while (question := await asked.queue.get()) is not None:
-            after = question.payload["after"]
-            if not self._is_open(question) or (asked.failed is not None and after > asked.failed):
+            if asked.failed is not None and not self._is_open(asked.failed):
+                asked.failed = None  # Its experiment has ended since.
+            if not self._is_open(question) or (asked.failed is not None and _is_later(question, asked.failed)):
                 continue
             answered = await self._persist(question, asked)
-            asked.failed = after if answered.error else None
+            asked.failed = question if answered.error else None
             if not answered.error:
                 asked.fresh[answered.ticket] = answered.result
             self._post(answered)
-        try:
-            await self._stub.CloseGenerator(hpgen_pb2.CloseGeneratorRequest(experiment=name))
-        except HopyardError as error:
-            _LOG.warning("the generator of %s stays open: %s", name, error)
+        await self.discard(name)
 
     async def _persist(self, question: AskOutside, asked: _Asked) -> Answered:
         """Repeat a request with backoff until the generator service (hpgen) answers or refuses it.
@@ -188,8 +203,10 @@ class Generators:
                 asked.known = False
                 if not isinstance(error, Aborted) or restarts == MAX_RESTARTS:
                     return self._answered(question, None, str(error)[:MAX_ERROR])
+                wait = backoff.wait(restarts, self._rng)
                 restarts += 1
-                _LOG.warning("%s; restart %d of %d", error, restarts, MAX_RESTARTS)
+                _LOG.warning("%s; restart %d of %d in %.1f s", error, restarts, MAX_RESTARTS, wait)
+                await asyncio.sleep(wait)
 
     async def _attempt(self, question: AskOutside, asked: _Asked) -> Hyperparameters | None:
         stream, experiment = self._found(question)
@@ -256,6 +273,11 @@ class Generators:
 
     def _answered(self, question: AskOutside, result: object, error: str) -> Answered:
         return Answered(self._clock(), question.stream, question.ticket, result, error)
+
+
+def _is_later(question: AskOutside, other: AskOutside) -> bool:
+    """Return whether a request is after another one of the same experiment in the recorded sequence."""
+    return bool(question.payload["after"] > other.payload["after"])
 
 
 def taken(calls: Sequence[GeneratorCall], fresh: Mapping[str, Hyperparameters | None]) -> list[GeneratorCall]:

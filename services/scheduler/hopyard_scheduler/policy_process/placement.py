@@ -34,8 +34,11 @@ def runs_inline(policy: PolicySpec) -> bool:
 def trusted_plugins(spec: ExperimentSpec) -> str:
     """Return a note for people that names the plugins of third parties that run inside the services; empty: there are none."""
     found = []
-    if spec.policy.inline and not is_built_in(spec.policy):
-        found.append(f"policy {spec.policy.label} runs inside the scheduler")
+    policies = (
+        [name for name in spec.policy.names if not is_part_of(BUILT_IN, POLICIES, name)] if spec.policy.inline else []
+    )
+    if policies:
+        found.append(f"policy {' and '.join(policies)} runs inside the scheduler")
     generator = spec.generator
     if generator.inline and not is_part_of(BUILT_IN_GENERATORS, GENERATORS, generator.name):
         found.append(f"generator {generator.name} runs inside the generator service")

@@ -159,7 +159,11 @@ async def _replay_or_pause(
             core.forget(name)
             for one in damaged:
                 # Its row would tell its group, whose journal may be a readable one.
-                _LOG.error("experiment %s is not continued unless its group is: %s", one.id, one.reason)
+                _LOG.error(
+                    "experiment %s: its row is damaged; if it is in a group, it continues only with the group: %s",
+                    one.id,
+                    one.reason,
+                )
             if len(damaged) == len(experiments):
                 return
             if isinstance(error, RecordError | DataLoss):

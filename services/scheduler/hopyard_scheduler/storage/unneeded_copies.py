@@ -38,9 +38,10 @@ _LOG = logging.getLogger(__name__)
 DEFAULT_GRACE_SECONDS: Final = 7 * 86400.0
 """Default time in seconds without use after which a snapshot is deleted of which the cluster has no record."""
 
+_Files: TypeAlias = Iterable[resource_manager_pb2.SnapshotFile]
+
 _INTERVAL_SECONDS: Final = 3600.0
 """Seconds between two examinations of all nodes."""
-_Files: TypeAlias = Iterable[resource_manager_pb2.SnapshotFile]
 
 _AT_ONCE: Final = 200
 _LISTED_AT_ONCE: Final = 5000

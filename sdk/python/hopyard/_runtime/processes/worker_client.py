@@ -62,6 +62,11 @@ class WorkerProcess:
         """The id of the process."""
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended. Its children may still have its output open when it has."""
+        return self._process.returncode is None
+
     async def ask(self, wanted: Mapping[str, Any], seconds: float | None, over: str, while_: str) -> dict[str, Any]:
         """Send a request to the process and return its answer.
 
@@ -113,9 +118,10 @@ class WorkerProcess:
         return found
 
     def _said(self) -> str:
+        """Return the last line of the error output, as the end of a message; empty: there is none."""
         self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _MOST_SAID))
-        text = printable(self._log.read().decode("utf-8", "replace").strip())
-        return f"; it said: {text}" if text else ""
+        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        return f"; it said: {printable(lines[-1].strip())}" if lines else ""
 
 
 @asynccontextmanager
@@ -171,25 +177,31 @@ async def _reap(process: Process) -> None:
     `Process.wait` waits for the end of its output, which asyncio does not read beyond what was asked for.
     """
     assert process.stdout is not None
-    with suppress(TimeoutError):  # A process that has left the family keeps the output open.
+    try:
         async with asyncio.timeout(_END_SECONDS):
             while await process.stdout.read(1 << 16):
                 pass
             await process.wait()
+    except TimeoutError:  # A process that has left the family keeps the output open.
+        process._transport.close()  # type: ignore[attr-defined] # asyncio has no public method for it
 
 
 async def _watch(worker: WorkerProcess, log: IO[bytes], limits: ResourceLimits, family: ProcessFamily) -> None:
-    """Kill a process when it exceeds a limit. Return then.
+    """Kill all processes of a family when its leader ends, or exceeds a limit. Return then.
 
     Args:
-        worker: The process.
+        worker: The leader.
         log: Its error output, which is emptied when it is too large.
         limits: The limits of its memory and of the number of its processes.
         family: The process with all that it starts.
     """
-    while not (excess := await asyncio.to_thread(limits.excess, worker.pid)):
+    excess = ""
+    while worker.running and not (excess := await asyncio.to_thread(limits.excess, worker.pid)):
         if os.fstat(log.fileno()).st_size > _MOST_OUTPUT_BYTES:
             os.ftruncate(log.fileno(), 0)
         await asyncio.sleep(LOOK_SECONDS)
     worker.excess = excess
-    await asyncio.to_thread(family.kill)
+    if excess:
+        await asyncio.to_thread(family.kill)
+    else:  # Its children may have its output open.
+        await asyncio.to_thread(family.end, _END_SECONDS)

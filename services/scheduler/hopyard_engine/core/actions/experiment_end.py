@@ -162,6 +162,8 @@ def enter_end(
     """
     if experiment.running_since is not None:
         experiment_state.stop_clock(stream, experiment, at)
+    if experiment.generator_failed:
+        stream.drop_generator_questions(experiment)
     experiment.final = (state, reason)
     experiment.winner = winner
     experiment_state.enter(stream, experiment, ExperimentState.ENDING, reason)

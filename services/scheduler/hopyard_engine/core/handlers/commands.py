@@ -154,15 +154,6 @@ def _create(stream: Stream, command: CreateJob, at: float) -> None:
         configured(stream, job, dict(command.hyperparameters))
 
 
-def repeat_questions(stream: Stream, experiment: Experiment) -> None:
-    """Repeat the unanswered questions to the generator of an experiment in their order, if it has failed."""
-    if experiment.generator_failed:
-        experiment.generator_failed = False
-        for ticket, question in stream.asks.items():
-            if ticket.startswith(CREATE) and question.experiment == experiment.id:
-                stream.emit(question)
-
-
 def _create_limited(stream: Stream, command: CreateJob, limit: int, at: float) -> None:
     """Create a job with its own maximum position `limit` and given hyperparameters. It is not counted in `Experiment.generated`.
 

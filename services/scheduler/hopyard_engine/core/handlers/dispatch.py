@@ -308,7 +308,7 @@ def _answered(stream: Stream, event: Answered) -> None:
             del stream.asks[event.ticket]
             _created(stream, experiment, question.payload, event)
         elif experiment.state is ExperimentState.ENDING or experiment.state.ended:
-            del stream.asks[event.ticket]
+            stream.drop_generator_questions(experiment)
         else:
             _generator_failed(stream, experiment, event)
         return

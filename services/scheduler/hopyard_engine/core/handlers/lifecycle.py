@@ -38,7 +38,7 @@ from hopyard_engine.core.effects import (
     WithdrawQuestion,
 )
 from hopyard_engine.core.events import ExperimentJoined, Operated, Updated
-from hopyard_engine.core.handlers import commands, preemption
+from hopyard_engine.core.handlers import preemption
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.policy_conversation import ConversationState
@@ -77,7 +77,8 @@ def operate(stream: Stream, event: Operated) -> None:
             stream.conversation.listen()
             experiment_state.start_clock(stream, experiment, event.at)
             stream.wake()
-            commands.repeat_questions(stream, experiment)
+            if experiment.generator_failed:
+                stream.repeat_generator_questions(experiment)
             stream.call(ExperimentChange("resumed", experiment.id))
             experiment_end.check_best(stream, experiment, event.at)
         case "stop" if not experiment.state.ended and experiment.state is not ExperimentState.ENDING:
@@ -239,12 +240,8 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
         return False
     if experiment.jobs_left == 0 and experiment.all_ended:
         return _all_done(stream, experiment)
-    if (
-        stream.live
-        or _awaits_answer(stream)
-        or stream.conversation.demand_outdated
-        or experiment.states.get(JobState.HELD)
-    ):
+    awaits_answer = not all(map(stream.waits_for_person, stream.asks.values()))
+    if stream.live or awaits_answer or stream.conversation.demand_outdated or experiment.states.get(JobState.HELD):
         return False
     if any(isinstance(timer_of(ticket), PolicyTimer | BackoffTimer) for ticket in stream.timers):
         return False
@@ -259,14 +256,6 @@ def _nothing_left(stream: Stream, experiment: Experiment) -> bool:
         and sum(m.idle for m in stream.slots.values()) >= stream.gang
     )
     return offered or stream.demand == 0
-
-
-def _awaits_answer(stream: Stream) -> bool:
-    """Return whether a question is unanswered, except questions to a failed generator, which wait for a person."""
-    return any(
-        not question.experiment or not stream.experiments[question.experiment].generator_failed
-        for question in stream.asks.values()
-    )
 
 
 def _all_done(stream: Stream, experiment: Experiment) -> bool:

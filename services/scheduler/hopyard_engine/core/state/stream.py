@@ -362,7 +362,25 @@ class Stream:
         """
         question = AskOutside(self.id, ticket, kind, payload, experiment, seconds)
         self.asks[ticket] = question
-        self.emit(question)
+        if not self.waits_for_person(question):
+            self.emit(question)
+
+    def waits_for_person(self, question: AskOutside) -> bool:
+        """Return whether a question is for a failed generator. It is asked when a person resumes the experiment."""
+        return bool(question.experiment) and self.experiments[ExperimentId(question.experiment)].generator_failed
+
+    def repeat_generator_questions(self, experiment: Experiment) -> None:
+        """Ask the unanswered questions to the failed generator of an experiment again, in their order."""
+        experiment.generator_failed = False
+        for question in self.asks.values():
+            if question.experiment == experiment.id:
+                self.emit(question)
+
+    def drop_generator_questions(self, experiment: Experiment) -> None:
+        """Drop the unanswered questions to the failed generator of an experiment that ends. Nobody answers them any more."""
+        experiment.generator_failed = False
+        for ticket in [ticket for ticket, question in self.asks.items() if question.experiment == experiment.id]:
+            del self.asks[ticket]
 
     def due(self, timer: TimerKey) -> float | None:
         """Return the time at which a timer elapses, in seconds since the Unix epoch, or None if the timer is not set."""

@@ -19,7 +19,11 @@ EXPERIMENT: Final = TransitionTable(
     _P.RUNNING,
     [
         ([_P.RUNNING], _P.RUNNING, "it is created"),
-        ([_P.RUNNING], _P.PAUSING, "a person pauses it, its policy fails, or no report contains its metric"),
+        (
+            [_P.RUNNING],
+            _P.PAUSING,
+            "a person pauses it, its policy or generator fails, its first jobs fail alike, its code is lost, or its metric is missing",
+        ),
         ([_P.PAUSING], _P.PAUSED, "its runs have left, and its snapshots are in the store"),
         ([_P.PAUSING, _P.PAUSED], _P.RUNNING, "a person resumes it"),
         (

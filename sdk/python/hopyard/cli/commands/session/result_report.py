@@ -106,14 +106,17 @@ class ResultReport:
             jobs: Its jobs.
 
         Returns:
-            0: it ended without an error. 1: it failed, its policy failed, no report contains its metric, or its first jobs failed from
-            the same cause. Else it was suspended: `Interrupts.exit_code`.
+            0: it ended without an error. 1: it failed, its policy or generator failed, no report contains its metric, or its first jobs
+            failed from the same cause. Else it was suspended: `Interrupts.exit_code`.
         """
         if present.state.ended:
             return await self._verdict(client, present, jobs)
-        if present.reason_code is ReasonCode.POLICY_ERROR:
+        if present.reason_code in (ReasonCode.POLICY_ERROR, ReasonCode.GENERATOR_FAILED):
             say(f"error: {present.reason}")
-            say(f"{mended(present)} {self.resume_command(present)}")
+            remedy = (
+                mended(present) if present.reason_code is ReasonCode.POLICY_ERROR else "after a fix, continue with:"
+            )
+            say(f"{remedy} {self.resume_command(present)}")
             return EXIT_FAILED
         if present.reason_code is ReasonCode.METRIC_MISSING:
             say(f"error: {present.reason}")

@@ -85,9 +85,9 @@ class RunSession:
             json: Whether to print the result as JSON.
 
         Returns:
-            0: the experiment ended without an error, or the user left the view while it continues. 1: it failed, its policy failed, no
-            report contains its metric, or the traces could not be written. 130 (signal or the user), 129 (SIGHUP) or 141 (closed
-            output): this suspended it or ended the command; see `Interrupts`.
+            0: the experiment ended without an error, or the user left the view while it continues. 1: it failed, its policy or
+            generator failed, no report contains its metric, or the traces could not be written. 130 (signal or the user), 129
+            (SIGHUP) or 141 (closed output): this suspended it or ended the command; see `Interrupts`.
         """
         with self._interrupts:
             try:

@@ -54,7 +54,8 @@ def _tiered(page: str) -> ParameterSet:
 def test_every_block_does_what_the_page_says(page: str, tmp_path: Path) -> None:
     if page in _NEEDS_FASHION_MNIST:
         require_system_package("dataset-fashion-mnist", "/usr/share/datasets/fashion-mnist")
-    Run(tmp_path, page).blocks(read_page((ROOT / page).read_text(), page))
+    (folder := tmp_path / "work").mkdir()  # Pages also use its parent, such as `../backups`.
+    Run(folder, page).blocks(read_page((ROOT / page).read_text(), page))
 
 
 @pytest.mark.parametrize("page", PAGES)

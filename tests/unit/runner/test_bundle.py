@@ -14,7 +14,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopyard._runtime.bundle import Bundle, BundleCorrupt, BundleError, BundleTooLarge, code_hash, pack, unpack
+from hopyard._net.auth import SecretsFolder
+from hopyard._runtime.bundle import (
+    Bundle,
+    BundleCorrupt,
+    BundleError,
+    BundleTooLarge,
+    code_hash,
+    pack,
+    unpack,
+    why_left_out,
+)
+from hopyard_appstat.backup.target import HEAD, Target
 
 pytestmark = pytest.mark.quick
 
@@ -106,10 +117,72 @@ def test_data_directories_of_clusters_stay_at_home(tmp_path: Path) -> None:
     assert pack(folder).files == ("lib/a.py", "notes/my-cluster.lock", "runs/readme.txt", "train.py")
 
 
-@pytest.mark.parametrize("mark", ["cluster.lock", "appstat.sqlite"])
-def test_code_inside_a_data_directory_is_refused(tmp_path: Path, mark: str) -> None:
+@pytest.mark.parametrize(
+    ("mark", "what"),
+    [
+        ("cluster.lock", "the data directory of a cluster"),
+        ("appstat.sqlite", "the data directory of a cluster"),
+        ("secrets/accepted", "the data directory of a cluster"),
+        ("run/hpgen.lock", "the data directory of a cluster"),
+        ("hopyard-backup.json", "a folder of backups"),
+    ],
+)
+def test_code_inside_a_data_directory_is_refused(tmp_path: Path, mark: str, what: str) -> None:
     folder = fill(tmp_path, {"train.py": "", mark: ""})
-    with pytest.raises(BundleError, match=f"holds {mark}, so it is a cluster's data directory"):
+    with pytest.raises(BundleError, match=f"holds {mark}, so it is {what}; allowed: a folder of code"):
+        pack(folder)
+
+
+def test_data_directories_of_single_services_stay_at_home(tmp_path: Path) -> None:
+    folder = fill(tmp_path, {"train.py": "", "proposals/hpgen.address": "", "proposals/log": ""})
+    SecretsFolder(folder / "proposals" / "secrets").make()
+    fill(
+        folder,
+        {"a/run/scheduler.lock": "", "a/x": "", "b/run/hpgen.lock": "", "b/x": "", "c/appstat.lock": "", "c/x": ""},
+    )
+    assert pack(folder).files == ("train.py",)
+    assert why_left_out(folder, "proposals/log") == f"{folder / 'proposals'} is the data directory of a cluster"
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["whole", "head file lost"])
+def test_backups_stay_at_home(tmp_path: Path, lost: bool) -> None:
+    folder = fill(tmp_path, {"train.py": "", "old/a.py": ""})
+    made = folder / "old" / "backups"
+    Target.create(made, "cluster").close()
+    fill(made, {"generations/1.json": "tokens", "blobs/ab/abc": "", "databases/d.sqlite": ""})
+    if lost:
+        (made / HEAD).unlink()
+    assert pack(folder).files == ("old/a.py", "train.py")
+    assert why_left_out(folder, "old/backups/generations/1.json") == f"{made} is a folder of backups"
+
+
+@pytest.mark.parametrize("name", ["accepted", "user.token", "node.token", "service.token", "ticket.key"])
+def test_the_folder_of_tokens_stays_at_home(tmp_path: Path, name: str) -> None:
+    SecretsFolder(tmp_path / "made").make()
+    SecretsFolder(tmp_path / "made").ticket_key()
+    assert (tmp_path / "made" / name).is_file()
+    folder = fill(tmp_path / "code", {"train.py": "", f"lib/secrets/{name}": "", "lib/a.py": ""})
+    # With `accepted`, all of `lib` is a data directory.
+    assert pack(folder).files == (("train.py",) if name == "accepted" else ("lib/a.py", "train.py"))
+    (tmp_path / "made").rename(folder / "copy")
+    assert "copy/user.token" not in pack(folder).files
+    assert why_left_out(folder, "copy") == f"{folder / 'copy'} is the folder of a cluster's tokens"
+
+
+def test_folders_with_similar_names_are_packed(tmp_path: Path) -> None:
+    files = ("a/accepted", "a/secrets/api.key", "b/user.token", "blobs/x", "generations/1.json", "run/train.py")
+    assert pack(fill(tmp_path, dict.fromkeys(files, ""))).files == files
+
+
+@pytest.mark.parametrize("target", ["data/secrets/user.token", "backups/generations/1.json"])
+def test_a_link_to_tokens_is_refused(tmp_path: Path, target: str) -> None:
+    folder = fill(
+        tmp_path,
+        {"train.py": "", "data/cluster.lock": "", "data/secrets/accepted": "", "backups/hopyard-backup.json": ""},
+    )
+    fill(folder, {target: "token"})
+    (folder / "alias.txt").symlink_to(target)
+    with pytest.raises(BundleError, match=r"alias\.txt links to .*(of a cluster's tokens|of backups).*\.hopyardignore"):
         pack(folder)
 
 

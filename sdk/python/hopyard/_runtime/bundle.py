@@ -4,7 +4,8 @@
 owner. A `.hopyardignore` in the folder excludes files, with the syntax of `.gitignore`: one pattern per line, `#`
 comments, `*`, `?`, `[...]` and `**`. A `/` inside a pattern anchors it to the folder, a trailing one limits it to
 folders, and `!` includes files again; the last matching pattern decides. Before these patterns, `pack` excludes
-`DEFAULT_IGNORES`. It also excludes data directories of clusters and pictures drawn by Hopyard.
+`DEFAULT_IGNORES`. It also excludes data directories of clusters and services, folders of backups and of tokens, and pictures
+drawn by Hopyard.
 
 `unpack` verifies the hash before it parses the archive, and creates only regular files and folders inside its target.
 """
@@ -31,6 +32,7 @@ from typing import BinaryIO, Final
 import zstandard
 
 from hopyard._common.bounded_yaml import top_level_keys
+from hopyard._common.cluster_folders import BACKUPS, TOKENS, recognize
 from hopyard._common.private_files import FOLDER_MODE
 from hopyard._runtime.untrusted.tar_members import DamagedArchive, RefusedArchive, members
 from hopyard._runtime.untrusted.zstd_frames import FREE_BYTES, MAX_RATIO, DecompressedStream
@@ -59,9 +61,6 @@ DEFAULT_IGNORES: Final = (
     ".DS_Store",
     "hopyard-data/",
 )
-
-_DATA_MARKS: Final = ("cluster.lock", "appstat.sqlite", "agent.lock", "scheduler.lock", "hpgen.lock")
-"""File names that identify a folder as the data directory of a cluster, an agent, or a service, or as its folder of sockets."""
 
 DRAWN_MARK: Final = "drawn by Hopyard"
 """Text near the beginning of each picture that Hopyard draws; such files are not packed, so that they do not change the bundle."""
@@ -203,8 +202,8 @@ def why_left_out(folder: Path, path: str) -> str:
         above = folder.joinpath(*parts[:count])
         if (rule := _ignored_by(rules, "/".join(parts[:count]), above.is_dir())) is not None:
             return f"{rule.place} excludes it"
-        if above.is_dir() and any((above / mark).exists() for mark in _DATA_MARKS):
-            return f"{above} is the data directory of a cluster"
+        if above.is_dir() and (found := recognize(above)) is not None:
+            return f"{above} is {found.what}"
     return ""
 
 
@@ -467,22 +466,20 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
     root = folder.resolve()
     with os.scandir(folder / prefix) as scan:
         entries = list(scan)
-    mark = next((entry.name for entry in entries if entry.name in _DATA_MARKS), None)
-    if mark is not None:
+    found = recognize(folder / prefix, [entry.name for entry in entries])
+    if found is not None:
         if prefix:
             return
         raise BundleError(
-            f"{folder} holds {mark}, so it is a cluster's data directory; allowed: a folder of code, inside of which "
-            f"data directories are left out"
+            f"{folder} holds {found.mark}, so it is {found.what}; allowed: a folder of code, inside of which data directories of "
+            "clusters, backups and tokens are left out"
         )
     for entry in entries:
         name = prefix + entry.name
         if _ignored_by(rules, name, entry.is_dir()) is not None:
             continue
-        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
-            raise BundleError(
-                f"{entry.path} links to {os.readlink(entry.path)}, outside of {folder}; list it in {IGNORE_FILE}"
-            )
+        if entry.is_symlink():
+            _check_link(entry, folder, root)
         if entry.is_dir(follow_symlinks=False):
             yield from _files(folder, rules, name + "/")
         elif entry.is_file():
@@ -490,6 +487,25 @@ def _files(folder: Path, rules: Sequence[_Rule], prefix: str = "") -> Iterator[s
                 yield name
         else:
             raise BundleError(f"{entry.path} is neither a file nor a folder; list it in {IGNORE_FILE}")
+
+
+def _check_link(entry: os.DirEntry[str], folder: Path, root: Path) -> None:
+    """Refuse a link that leads out of the folder, or to a file with tokens of a cluster.
+
+    Raises:
+        BundleError: The link is refused.
+    """
+    target = Path(entry.path).resolve()
+    if not target.is_relative_to(root):
+        raise BundleError(
+            f"{entry.path} links to {os.readlink(entry.path)}, outside of {folder}; list it in {IGNORE_FILE}"
+        )
+    for above in target.parents[: len(target.parts) - len(root.parts) - 1]:
+        found = recognize(above) if above.is_dir() else None
+        if found is not None and found.what in (TOKENS, BACKUPS):
+            raise BundleError(
+                f"{entry.path} links to {os.readlink(entry.path)}, and {above} is {found.what}; list it in {IGNORE_FILE}"
+            )
 
 
 def _is_drawn(entry: os.DirEntry[str]) -> bool:

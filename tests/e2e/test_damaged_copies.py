@@ -100,10 +100,16 @@ def test_code_that_the_store_has_lost_pauses_at_once_and_is_sent_again(tmp_path:
     refused = hopyard(tmp_path, "resend", name, "code")
     assert refused.returncode == 1
     assert f"is not that of experiment {name}" in refused.stderr
-    assert "changed since the experiment was created: train.py" in refused.stderr
+    assert "changed or added since the experiment was created: train.py" in refused.stderr
     assert "Traceback" not in refused.stderr
 
     (tmp_path / "code" / "train.py").write_text(TRAINER)
+    os.utime(tmp_path / "code" / "train.py", (0, 0))
+    (tmp_path / "code" / "out.csv").write_text("1")
+    refused = hopyard(tmp_path, "resend", name, "code")
+    assert refused.returncode == 1
+    assert "1 of its files is additional to those that were submitted: out.csv" in refused.stderr
+    (tmp_path / "code" / ".hopyardignore").write_text("out.csv\n.hopyardignore\n")
     sent = hopyard(tmp_path, "resend", name, "code")
     assert sent.returncode == 0, sent.stderr
     assert f"continue it with: hopyard resume {name}" in sent.stdout + sent.stderr

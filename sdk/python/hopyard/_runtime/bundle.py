@@ -122,7 +122,11 @@ class BundleFile:
 
 
 def pack(
-    folder: Path | None, *, extra: Mapping[str, bytes] | None = None, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    folder: Path | None,
+    *,
+    extra: Mapping[str, bytes] | None = None,
+    without: Collection[str] = (),
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Bundle:
     """Pack the files in a folder and its subfolders, except ignored ones (see the docstring of this module), and further files.
 
@@ -131,6 +135,7 @@ def pack(
     Args:
         folder: Folder with the experiment's code; None: only `extra` is packed.
         extra: Contents of files by path. A file of the folder with the same path is not packed.
+        without: Paths of further files of the folder that are not packed.
         limit_bytes: Maximum total size of the files before compression.
 
     Raises:
@@ -143,7 +148,7 @@ def pack(
     if folder is not None:
         if not folder.is_dir():
             raise BundleError(f"{folder} is not a folder")
-        files = [name for name in _files(folder, _rules(folder)) if name not in further]
+        files = [name for name in _files(folder, _rules(folder)) if name not in further and name not in without]
         _check_size(folder, files, limit_bytes)
     _check_extra_size(further, limit_bytes)
     raw = io.BytesIO()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hopyard._runtime.bundle import code_files, pack
-from hopyard.cli.commands.experiments.hints import changed_code_note, next_step, unused_note
+from hopyard.cli.commands.experiments.hints import changed_code_note, changed_policy_note, next_step, unused_note
 from hopyard.client.types import Experiment, ExperimentState, Metric
 from hopyard.spec import load_spec
 
@@ -164,3 +164,44 @@ def test_changed_files_that_are_not_code_are_counted(tmp_path: Path, changed: st
         (tmp_path / name).write_text("new")
     note = changed_code_note(load_spec(SPEC).model_dump(mode="json", exclude_unset=True), code, tmp_path)
     assert note == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed", "code", "policy"),
+    [
+        ("generator: {name: 'propose:Mine', width: 1}", "propose.py", "", ""),
+        ("generator: 'lib.net:Mine'", "lib/net.py lib/__init__.py", "lib/__init__.py", ""),
+        ("generator: 'propose:Mine'", "propose.py lib/net.py", "lib/net.py", ""),
+        ("generator: 'train:Mine'", "train.py", "train.py", ""),
+        ("generator: random", "propose.py", "propose.py", ""),
+        ("policy: 'stop:Mine'", "stop.py", "", "stop.py"),
+        ("policy: 'stop:Mine'", "train.py stop.py", "train.py", "stop.py"),
+        ("policy: 'train:Mine'", "train.py", "train.py", "train.py"),
+        ("policy: {name: pbt, tuner: {name: 'stop:Mine'}}", "stop.py", "", "stop.py"),
+        ("policy: 'stop:Mine'\ngenerator: 'propose:Mine'", "propose.py", "", ""),
+        # The process of a command runs in the folder of the recorded code; one that a person starts is the person's.
+        ("policy: {command: [python, stop.py]}", "stop.py", "stop.py", ""),
+        ("policy: 'remote:stop'", "stop.py", "stop.py", ""),
+    ],
+)
+def test_modules_that_the_services_load_are_not_code_of_the_jobs(
+    tmp_path: Path, fields: str, changed: str, code: str, policy: str
+) -> None:
+    text = f"{SPEC.replace('jobs: 2', 'jobs: 2, max_iterations: 4')}{fields}\n"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "search.yaml").write_text(text)
+    for name in ("train.py", "propose.py", "stop.py", "lib/net.py", "lib/__init__.py"):
+        (tmp_path / name).write_text("old")
+    then = code_files(pack(tmp_path).data)
+    spec = load_spec(text).model_dump(mode="json", exclude_unset=True)
+    assert (changed_code_note(spec, then, tmp_path), changed_policy_note(spec, then, tmp_path, "e1")) == ("", "")
+    for name in changed.split():
+        (tmp_path / name).write_text("new")
+    assert changed_code_note(spec, then, tmp_path) == (f"note: {code} has {AFTER} search.yaml" if code else "")
+    assert changed_policy_note(spec, then, tmp_path, "e1") == (
+        f"note: {policy}, a module of the policy, has {BEFORE}: the next process of the policy loads the new file if the cluster was "
+        "started in this folder, else the code of then. If it decides otherwise than recorded, the experiment is paused; to compare: "
+        "hopyard replay e1"
+        if policy
+        else ""
+    )

@@ -75,17 +75,21 @@ def next_step(experiment: Experiment, idle: Path | None, where: str, *, extended
 
 
 async def tell_changed_code(client: AsyncClient, experiment: Experiment) -> None:
-    """Print a note if the code in the current directory differs from the code with which an experiment was created.
+    """Print notes if the code in the current directory differs from the code with which an experiment was created.
 
-    Nothing is printed if the code of the experiment cannot be fetched, because the note must not prevent the command.
+    Nothing is printed if the code of the experiment cannot be fetched, because the notes must not prevent the command.
     """
     from hopyard.cli.output import say
     from hopyard.client.queries import code_of
 
     with suppress(HopyardError, OSError):
         code = await code_of(client, experiment)
-        if note := await asyncio.to_thread(changed_code_note, experiment.spec, code, Path.cwd()):
-            say(note)
+        for note in (
+            await asyncio.to_thread(changed_code_note, experiment.spec, code, Path.cwd()),
+            await asyncio.to_thread(changed_policy_note, experiment.spec, code, Path.cwd(), experiment.id),
+        ):
+            if note:
+                say(note)
 
 
 def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folder: Path) -> str:
@@ -93,21 +97,17 @@ def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folde
 
     The folder of the code is not recorded. If `folder` has the experiment's file or all files of the code, all files that it has are
     compared; otherwise only the program's own files, such as the script. Changed files that are code are named: those of the program,
-    source and configuration. Others, such as results, are counted. Files that a `.hopyardignore` in `folder` excludes now do not count.
+    source and configuration. Others, such as results, are counted. Files that a `.hopyardignore` in `folder` excludes now do not
+    count. Neither do the modules of the generator and the policy, which the services load, unless they belong to the program.
 
     Args:
         spec: The specification of the experiment.
         code: The code of the experiment, as `hopyard._runtime.bundle.code_files` returns it.
         folder: The folder to compare, usually the current directory.
     """
-    there = [name for name in code if (folder / name).is_file()]
-    own = [name for name in _program_files(spec) if name in there]
-    if not own:
-        return ""
-    file = _experiment_file(folder, str(spec.get("name", "")))
-    compared = dict.fromkeys([*own, *there] if file is not None or len(there) == len(code) else own)
-    changed = [name for name in compared if not _is_same(folder / name, code[name])]
-    changed = [name for name in changed if name in own or not (name == IGNORE_FILE or _is_left_out(folder, name))]
+    own = _own_files(spec, code, folder)
+    loaded = {*_module_files(_generator_modules(spec)), *_module_files(_policy_modules(spec))}.difference(own)
+    changed = [name for name in _changed_files(spec, code, folder) if name not in loaded]
     named = [name for name in changed if name in own or is_code(name, executable=not code[name].startswith("0"))]
     others = len(changed) - len(named)
     more = f"{others} {'file that is' if others == 1 else 'files that are'} not code" if others else ""
@@ -120,8 +120,75 @@ def changed_code_note(spec: Mapping[str, object], code: Mapping[str, str], folde
     too = f" (so {'has' if others == 1 else 'have'} {more})" if more else ""
     return (
         f"note: {listed} {'has' if len(named) == 1 else 'have'} {_CHANGED}{too}; its jobs keep the code of then. For the new code: "
-        f"hopyard run {shlex.quote(file or 'experiment.yaml')}"
+        f"hopyard run {shlex.quote(_file_of(spec, folder) or 'experiment.yaml')}"
     )
+
+
+def changed_policy_note(spec: Mapping[str, object], code: Mapping[str, str], folder: Path, experiment: str) -> str:
+    """Return a note on modules of the policy that differ from those with which an experiment was created; empty: there are none.
+
+    A policy `module:Class` is searched in the folder of the cluster before the recorded code.
+
+    Args:
+        spec: The specification of the experiment.
+        code: The code of the experiment, as `hopyard._runtime.bundle.code_files` returns it.
+        folder: The folder to compare, usually the current directory.
+        experiment: The id of the experiment.
+    """
+    loaded = _module_files(_policy_modules(spec))
+    changed = [name for name in _changed_files(spec, code, folder) if name in loaded]
+    if not changed:
+        return ""
+    one = len(changed) == 1
+    return (
+        f"note: {', '.join(changed)}, {'a module' if one else 'modules'} of the policy, {'has' if one else 'have'} {_CHANGED}: the "
+        f"next process of the policy loads the new {'file' if one else 'files'} if the cluster was started in this folder, else the "
+        f"code of then. If it decides otherwise than recorded, the experiment is paused; to compare: hopyard replay {experiment}"
+    )
+
+
+def _changed_files(spec: Mapping[str, object], code: Mapping[str, str], folder: Path) -> list[str]:
+    """Return the files of a folder that differ from the code of an experiment, those of the program first; see `changed_code_note`."""
+    there = [name for name in code if (folder / name).is_file()]
+    own = _own_files(spec, code, folder)
+    if not own:
+        return []
+    compared = dict.fromkeys([*own, *there] if len(there) == len(code) or _file_of(spec, folder) is not None else own)
+    changed = [name for name in compared if not _is_same(folder / name, code[name])]
+    return [name for name in changed if name in own or not (name == IGNORE_FILE or _is_left_out(folder, name))]
+
+
+def _own_files(spec: Mapping[str, object], code: Mapping[str, str], folder: Path) -> list[str]:
+    """Return the files of the program that the code and the folder have."""
+    return [name for name in _program_files(spec) if name in code and (folder / name).is_file()]
+
+
+def _generator_modules(spec: Mapping[str, object]) -> list[str]:
+    """Return the module of a generator `module:Class`, which the generator service loads; empty for other generators."""
+    with suppress(SpecError):
+        return _modules([parse_spec(spec).generator.name])
+    return []
+
+
+def _policy_modules(spec: Mapping[str, object]) -> list[str]:
+    """Return the modules of a policy `module:Class` and its tuners, which the scheduler's process of the policy loads."""
+    with suppress(SpecError):
+        policy = parse_spec(spec).policy
+        return [] if policy.remote else _modules(policy.names)
+    return []
+
+
+def _modules(names: Iterable[str]) -> list[str]:
+    return [name.partition(":")[0] for name in names if ":" in name]
+
+
+def _module_files(modules: Iterable[str]) -> list[str]:
+    """Return the paths in the code that may be the files of modules."""
+    return [f"{module.replace('.', '/')}{end}" for module in modules for end in (".py", "/__init__.py")]
+
+
+def _file_of(spec: Mapping[str, object], folder: Path) -> str | None:
+    return _experiment_file(folder, str(spec.get("name", "")))
 
 
 def _program_files(spec: Mapping[str, object]) -> Iterable[str]:

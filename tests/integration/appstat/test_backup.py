@@ -28,7 +28,6 @@ from hopyard_appstat.backup.sealed_json import write_sealed
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.blobs.cluster_id import STORE, store_owner
 from hopyard_appstat.database.connections import database_url, open_database
-from hopyard_appstat.database.record_chain import RESTORE
 from hopyard_appstat.migrations.migrate import _config
 from hopyard_appstat.reader import AppStatReader
 from tests.damage import flip, overwrite
@@ -79,6 +78,15 @@ def files(folder: Path) -> dict[str, bytes]:
 def damage(target: Path, number: int | None = None) -> list[str]:
     """Return what `verify` finds."""
     return list(BACKUPS.verify(target, number, silent).damage)
+
+
+CHANGED = "journal of e: record 7 or the one before it was changed: its checksum differs"
+
+
+def change_record(data: DataDirectory, stream: str = "e") -> None:
+    """Damage record 7 of a stream in a way that SQLite does not notice."""
+    with closing(sqlite3.connect(data.path / DATABASE)) as connection, connection:
+        connection.execute("UPDATE journal SET payload = X'00' WHERE position = 7 AND stream = ?", (stream,))
 
 
 def make_unreadable(patch: pytest.MonkeyPatch, file: Path, how: int) -> None:
@@ -156,10 +164,21 @@ def test_nothing_is_deleted_while_a_manifest_is_unreadable(data: DataDirectory, 
     backup(data, target)
     data.delete_blob(BIG)
     manifest = target / "generations" / "1.json"
-    saved = manifest.read_bytes()
     manifest.unlink()
     assert BACKUPS.create(data.path, target, 5, silent).freed_bytes == 0
-    assert damage(target) == [f"{manifest}: the manifest of generation 1 is missing, so it cannot be restored"]
+    (found,) = damage(target)
+    assert found.startswith(f"{manifest}: the manifest of generation 1 is missing, so it cannot be restored; ")
+    assert found.endswith("--keep N` deletes nothing while it is among the newest N; a smaller N accepts its loss")
+    assert BACKUPS.create(data.path, target, 1, silent).freed_bytes > len(BIG)
+    assert damage(target) == []
+
+
+def test_a_manifest_that_is_found_again_is_used(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    manifest = target / "generations" / "1.json"
+    saved = manifest.read_bytes()
+    manifest.unlink()
+    BACKUPS.create(data.path, target, 5, silent)
     manifest.write_bytes(saved)
     manifest.chmod(0o600)
     assert damage(target) == []
@@ -347,6 +366,70 @@ def test_a_damaged_database_gets_no_generation(data: DataDirectory, target: Path
     assert list((target / "incoming").iterdir()) == []
 
 
+def test_no_older_backup_is_deleted_if_the_journal_is_damaged(data: DataDirectory, target: Path) -> None:
+    backup(data, target)
+    data.add_records("e", 41, 5)
+    backup(data, target)
+    change_record(data)
+    made = BACKUPS.create(data.path, target, 1, silent)
+    assert (made.generation.number, made.deleted, made.freed_bytes) == (3, (), 0)
+    assert made.damaged == (
+        f"{CHANGED}; in a cluster that is restored from this backup, the experiment e is PAUSED; backup 2 is the newest in which it is "
+        f"undamaged: `hopyard restore {target} --generation 2`",
+    )
+    assert [one.number for one in BACKUPS.generations(target).generations] == [1, 2, 3]
+    again = BACKUPS.create(data.path, target, 1, silent)
+    assert (again.deleted, again.damaged) == ((), made.damaged), "the database has not changed since"
+
+
+def test_a_damaged_journal_without_an_undamaged_backup_names_the_other_remedies(
+    data: DataDirectory, target: Path
+) -> None:
+    backup(data, target)
+    data.add_records("f", 1, 40)
+    data.add_records("cluster", 1, 10)
+    for stream in ("f", "cluster"):
+        change_record(data, stream)
+    of_cluster, of_f = BACKUPS.create(data.path, target, None, silent).damaged
+    none = "no older backup in this folder has it undamaged; look in other folders of backups"
+    assert "journal of cluster: record 7 " in of_cluster
+    assert f"does not start; {none}" in of_cluster
+    assert "rm --force" not in of_cluster
+    assert f"the experiment f is PAUSED; {none}" in of_f
+    assert of_f.endswith("or delete the experiment with `hopyard rm --force f`")
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        ("DELETE FROM journal WHERE position = 7", "record 7 is missing; found record 8 after it"),
+        ("DELETE FROM journal WHERE position = 40", "record 40 is missing: the journal must have 40 records"),
+        ("UPDATE streams SET length = 39", "record 40 is not the last one that the stream's row names"),
+        ("DELETE FROM streams", "its row is missing"),
+        ("UPDATE journal SET payload = 'a text' WHERE position = 7", "cannot be read after record 6"),
+        ("UPDATE journal SET kind = CAST(X'FF' AS TEXT) WHERE position = 7", "cannot be read after record "),
+    ],
+)
+def test_each_damage_of_the_journal_is_found(data: DataDirectory, target: Path, harm: str, expected: str) -> None:
+    with closing(sqlite3.connect(data.path / DATABASE)) as connection, connection:
+        connection.execute(harm)
+    (found,) = BACKUPS.create(data.path, target, None, silent).damaged
+    assert found.startswith(f"journal of e: {expected}")
+
+
+def test_damaged_copies_that_are_replaced_are_named(data: DataDirectory, target: Path) -> None:
+    assert BACKUPS.create(data.path, target, None, silent).replaced == ()
+    (database,) = (target / "databases").iterdir()
+    flip(database)
+    blob = blob_file(target / "blobs", BIG)
+    blob.write_bytes(BIG[:100])
+    made = BACKUPS.create(data.path, target, None, silent)
+    assert set(made.replaced) == {str(database), str(blob)}
+    assert made.copied_bytes == len(BIG) + made.generation.database_bytes
+    assert damage(target) == []
+    assert BACKUPS.create(data.path, target, None, silent).replaced == ()
+
+
 # -------------------------------------------------------------------------------------------------------------- refused
 
 
@@ -447,11 +530,39 @@ def test_verify_names_each_damage(
 
 
 def test_verify_finds_a_record_that_was_changed_before_the_backup(data: DataDirectory, target: Path) -> None:
-    with closing(sqlite3.connect(data.path / DATABASE)) as connection, connection:
-        connection.execute("UPDATE journal SET payload = X'00' WHERE position = 7")
+    change_record(data)
     backup(data, target)
     (found,) = damage(target)
-    assert f"journal of e: record 7 or the one before it was changed: its checksum differs; {RESTORE}" in found
+    assert found.endswith(f"the database of generation 1: {CHANGED}")
+
+
+def test_verify_names_all_generations_that_share_a_damaged_database(
+    data: DataDirectory, target: Path, tmp_path: Path
+) -> None:
+    first, second = backup(data, target), backup(data, target)
+    data.add_records("e", 41, 5)
+    shared = [backup(data, target), backup(data, target)]
+    with Target.open(target) as opened:
+        database = opened.database_path(opened.manifest(shared[0]).database_sha256)
+    flip(database)
+    found = BACKUPS.verify(target, None, silent)
+    assert found.damage == (
+        f"{database}: the database of generations 3, 4 is damaged: its bytes have another hash, so it cannot be restored",
+    )
+    assert found.notes == (
+        f"generation {second} is the newest without damage: `hopyard restore {target} --generation {second}`",
+    )
+    alternative = (
+        rf"{database}: the database of generations 3, 4 is damaged: .*; nothing was restored; generation {second} is the newest with "
+        rf"an undamaged database: `hopyard restore {target} --generation {second}`"
+    )
+    with pytest.raises(DataLoss, match=alternative):
+        restore(target, tmp_path / "new")
+    with Target.open(target) as opened:
+        flip(opened.database_path(opened.manifest(first).database_sha256))
+    assert BACKUPS.verify(target, None, silent).notes == ("no generation is without damage",)
+    with pytest.raises(DataLoss, match="no other generation in this folder has an undamaged database"):
+        restore(target, tmp_path / "new")
 
 
 def test_verify_names_a_record_of_another_type(data: DataDirectory, target: Path) -> None:
@@ -561,6 +672,22 @@ def test_verify_changes_nothing(data: DataDirectory, target: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- restore
+
+
+def test_a_restore_names_damaged_journals_and_the_older_backup(
+    data: DataDirectory, target: Path, tmp_path: Path
+) -> None:
+    backup(data, target)
+    change_record(data)
+    made = BACKUPS.create(data.path, target, None, silent)
+    given = {"as_copy": False, "new_tokens": False, "force": False}
+    restored = BACKUPS.restore(target, tmp_path / "2", number=2, note=silent, **given)
+    assert restored.damaged == made.damaged
+    assert (
+        f"backup 1 is the newest in which it is undamaged: `hopyard restore {target} --generation 1`" in made.damaged[0]
+    )
+    assert sorted(path.name for path in restored.data.glob(f"{DATABASE}*")) == [DATABASE]
+    assert BACKUPS.restore(target, tmp_path / "1", number=1, note=silent, **given).damaged == ()
 
 
 def test_a_restored_directory_has_the_state_of_its_generation(data: DataDirectory, target: Path) -> None:

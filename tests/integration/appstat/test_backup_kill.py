@@ -120,6 +120,27 @@ def test_the_commands_say_what_they_did(data: DataDirectory, tmp_path: Path) -> 
     assert ([one["number"] for one in whole["generations"]], len(whole["damage"])) == ([3], 1)
 
 
+def test_the_commands_name_a_damaged_journal_and_replaced_files(data: DataDirectory, tmp_path: Path) -> None:
+    target = tmp_path / "backups"
+    command("backup", "create", target, "--data", data.path)
+    blob = next((target / "blobs").rglob("*/*"))
+    blob.write_bytes(b"")
+    out, _ = command("backup", "create", target, "--data", data.path)
+    assert f"replaced the damaged file {blob} by an undamaged copy" in out
+    with closing(sqlite3.connect(data.path / DATABASE)) as database, database:
+        ((stream,),) = database.execute("SELECT min(name) FROM streams").fetchall()
+        database.execute("UPDATE journal SET payload = X'00' WHERE position = 7 AND stream = ?", (stream,))
+    out, error = command("backup", "create", target, "--data", data.path, "--keep", "1", code=1)
+    assert "deleted" not in out
+    warning, last = error.splitlines()[-2:]
+    assert warning.startswith(f"warning: journal of {stream}: record 7 or the one before it was changed: ")
+    assert last == "error: the backup contains 1 damaged journal; no earlier backup was deleted"
+    assert len(json_of("backup", "list", target)["generations"]) == 3
+    _, error = command("restore", target, "--data", tmp_path / "new")
+    assert warning in error.splitlines()
+    assert json_of("restore", target, "--data", tmp_path / "json")["damaged"] == [warning.removeprefix("warning: ")]
+
+
 @pytest.mark.parametrize("what", ["blobs", "database"])
 def test_a_full_disk_leaves_the_earlier_backups(data: DataDirectory, tmp_path: Path, what: str) -> None:
     more = 40

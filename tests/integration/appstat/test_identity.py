@@ -60,7 +60,8 @@ async def test_a_lost_database_is_not_replaced_by_a_new_one(tmp_path: Path, empt
         f"{DATABASE} is {'empty' if empty else 'missing'}, but the store {tmp_path}/data/store belongs to cluster {cluster}"
         in found
     )
-    assert "restore the database from a backup" in found
+    assert "move the data directory away and restore a backup (`hopyard restore BACKUPS`)" in found
+    assert "run `hopyard up --adopt`" in found
     with suppress(FileNotFoundError):
         assert (tmp_path / "data" / DATABASE).stat().st_size == 0
     with pytest.raises(Conflict, match="belongs to cluster"):

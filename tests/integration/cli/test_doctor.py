@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from hopyard._runtime.snapshot_record import CLUSTER_FILE, RECORDS, SnapshotReco
 from hopyard.cli.doctor import packages
 from hopyard.cli.doctor.check_result import ok
 from hopyard.cli.main import run
+from tests.integration.appstat.backup_data import DATABASE, DataDirectory
 
 
 @pytest.mark.timeout(240)
@@ -37,3 +40,36 @@ def test_it_names_snapshots_of_another_cluster(tmp_path: Path, capsys: pytest.Ca
     (found,) = (one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "agent snapshots")
     assert (found["health"], found["needed"]) == ("problem", False)
     assert found["detail"].endswith(f"belongs to another cluster, two: {'a' * 64}")
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (None, "appstat.sqlite is missing, but the store "),
+        (5000, "appstat.sqlite: found 5000 bytes of a database of "),
+        (0, "appstat.sqlite is empty, but the store "),
+    ],
+)
+def test_a_quick_look_names_a_lost_or_truncated_database(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int | None, expected: str
+) -> None:
+    data = DataDirectory(tmp_path / "data")
+    (data.path / "cluster.lock").touch()
+    look = ["doctor", "--quick", "--data", str(data.path), "--json"]
+    assert run(look) == 0
+    assert finding(capsys)["health"] == "ok"
+    if size is None:
+        (data.path / DATABASE).unlink()
+    else:
+        os.truncate(data.path / DATABASE, size)
+    assert run(look) == 1
+    found = finding(capsys)
+    assert (found["health"], found["needed"]) == ("problem", True)
+    assert expected in found["detail"]
+    assert "`hopyard restore BACKUPS`" in found["detail"]
+
+
+def finding(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the printed finding about the database."""
+    (found,) = (one for one in json.loads(capsys.readouterr().out)["findings"] if one["name"] == "database")
+    return dict(found)

@@ -129,7 +129,7 @@ def test_a_truncated_database_is_named(tmp_path: Path, size: int | str, log: boo
     left = {"half": whole // 2 // PAGE * PAGE, "all but a page": whole - PAGE}.get(str(size), size)
     os.truncate(file, int(left))
     with pytest.raises(
-        DataLoss, match=rf"a.*sqlite: found {left} bytes.*the rest is missing; restore the database with its -wal"
+        DataLoss, match=rf"a.*sqlite: found {left} bytes.*the rest is missing; move the data directory away and restore"
     ):
         check_files(file)
     assert file.stat().st_size == left

@@ -160,7 +160,8 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "appstat.sqlite").write_bytes(b"no database" * 100)
     opened = open_database(url)
     with pytest.raises(
-        DataLoss, match=r"appstat.sqlite: cannot be read as a database .*; restore it with its -wal file"
+        DataLoss,
+        match=r"appstat.sqlite: cannot be read as a database .*; move the data directory away and restore a backup",
     ):
         migrate(opened.writer)
     opened.close()

@@ -107,7 +107,7 @@ async def test_a_database_of_another_version_is_refused_and_left_as_it_is(
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database, but long enough to look like something" * 20)
     with pytest.raises(
-        DataLoss, match=r"found a file that is not a database .* restore the database with its -wal file"
+        DataLoss, match=r"found a file that is not a database .* move the data directory away and restore a backup"
     ):
         AppStatReader(tmp_path)
 
@@ -123,14 +123,14 @@ async def test_a_damaged_page_is_named_by_readers_and_writers(tmp_path: Path) ->
     for (page,) in pages:
         overwrite(tmp_path / FILE, (page - 1) * size, size)
     reader = AppStatReader(tmp_path)
-    with pytest.raises(DataLoss, match="restore it with its -wal file from a backup"):
+    with pytest.raises(DataLoss, match="move the data directory away and restore a backup"):
         await streams(reader)
     reader.close()
     database = open_database(database_url(None, tmp_path))
     migrate(database.writer)
     store = Store(database, wall_clock=lambda: 1000.0)
     running = asyncio.create_task(store.run())
-    with pytest.raises(DataLoss, match="restore it with its -wal file from a backup"):
+    with pytest.raises(DataLoss, match="move the data directory away and restore a backup"):
         await store.begin_epoch("a scheduler")
     await store.close()
     await running

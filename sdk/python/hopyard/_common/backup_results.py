@@ -55,7 +55,10 @@ class BackupResult:
         copied_bytes: Number of bytes that were copied: blobs and database.
         lost: One sentence for each blob that the database lists and the backup lacks, because the store had lost it, or it is damaged
             or cannot be read.
-        deleted: Numbers of the older generations that were deleted.
+        damaged: One sentence for each damaged stream of the journal, with the record, what a restore of this backup has to expect, and
+            which older generation has the stream undamaged.
+        replaced: Paths of files in the target that were damaged and were replaced by undamaged copies.
+        deleted: Numbers of the older generations that were deleted: none if something is lost or damaged.
         freed_bytes: Size of the files that were deleted, in bytes.
         on_nodes_only: Number of jobs of unfinished experiments whose newest snapshot only nodes have, so that it is not in the backup.
     """
@@ -64,6 +67,8 @@ class BackupResult:
     copied_blobs: int
     copied_bytes: int
     lost: tuple[str, ...]
+    damaged: tuple[str, ...]
+    replaced: tuple[str, ...]
     deleted: tuple[int, ...]
     freed_bytes: int
     on_nodes_only: int
@@ -97,12 +102,14 @@ class Restoration:
         data: The new data directory.
         cluster: Id of the cluster in it.
         missing: Blobs that the database lists and the directory does not have; one sentence for each.
+        damaged: One sentence for each damaged stream of the journal, as in `BackupResult`.
     """
 
     generation: Generation
     data: Path
     cluster: str
     missing: tuple[str, ...]
+    damaged: tuple[str, ...]
 
 
 class Backups(Protocol):

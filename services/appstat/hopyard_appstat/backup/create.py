@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from hopyard._common import formatting
 from hopyard._common.backup_results import BackupResult
 from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, HopyardError, InvalidInput, NotFound, Unavailable
 from hopyard_appstat.backup.files import blob_path, content_of, copy, hash_of, open_plain, opened, plain_size, sync
+from hopyard_appstat.backup.generations import has_database
+from hopyard_appstat.backup.journal_check import check_journal, consequences
 from hopyard_appstat.backup.local_snapshots import ENDED_STATES, on_nodes_only
 from hopyard_appstat.backup.manifest import BackupManifest
 from hopyard_appstat.backup.target import Target
@@ -53,11 +56,13 @@ class _Copied:
     Attributes:
         blobs: Number of blobs.
         size: Number of bytes.
+        replaced: Files in the target that had another size or other bytes than they should, and were replaced.
         damaged: Blobs that cannot be read from the store, or whose bytes do not match their hash, with the reason.
     """
 
     blobs: int = 0
     size: int = 0
+    replaced: list[Path] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
 
 
@@ -91,10 +96,12 @@ def create(data: Path, folder: Path, keep: int | None, note: Callable[[str], Non
                 with os.fdopen(os.dup(descriptor), "rb") as blob:
                     _copy_blob(blob, sha256, store, target, copied)
             note("copying the database")
-            database, size, new = _copy_database(source, target)
+            database, size, new = _copy_database(source, target, copied)
             on_nodes = on_nodes_only(_unfinished_jobs(source))
             epoch = int(source.execute("SELECT coalesce(max(epoch), 0) FROM epochs").fetchone()[0])
         copied.size += size if new else 0
+        note("comparing the checksums of the journal")
+        journal = check_journal(target.database_path(database))
         lost = dict.fromkeys(sorted(state.missing), "it was not in the store") | {
             sha256: reason for sha256, reason in copied.damaged.items() if sha256 in state.blobs
         }
@@ -118,10 +125,18 @@ def create(data: Path, folder: Path, keep: int | None, note: Callable[[str], Non
         )
         target.add(manifest)
         # An older generation may have what the cluster has lost.
-        deleted, freed = ([], 0) if lost else target.prune(keep)
+        deleted, freed = ([], 0) if lost or journal.damaged else target.prune(keep)
         sentences = tuple(lost_blob(sha256, reason) for sha256, reason in lost.items())
         return BackupResult(
-            generation_of(manifest), copied.blobs, copied.size, sentences, tuple(deleted), freed, on_nodes
+            generation=generation_of(manifest),
+            copied_blobs=copied.blobs,
+            copied_bytes=copied.size,
+            lost=sentences,
+            damaged=consequences(target, manifest.number, journal.damaged),
+            replaced=tuple(map(str, copied.replaced)),
+            deleted=tuple(deleted),
+            freed_bytes=freed,
+            on_nodes_only=on_nodes,
         )
 
 
@@ -186,7 +201,7 @@ def _copy_listed(
         if not target.has(sha256, size) and sha256 not in copied.damaged
     }
     if wanted:
-        note(f"copying {len(wanted)} blobs ({sum(wanted.values())} bytes)")
+        note(f"copying {formatting.count(len(wanted), 'blob')} ({formatting.size(sum(wanted.values()))})")
     for sha256 in wanted:
         try:
             with opened(blob_path(store, sha256)) as blob:
@@ -211,12 +226,14 @@ def _copy_blob(blob: BinaryIO, sha256: str, store: Path, target: Target, copied:
         copied.damaged[sha256] = "it was damaged in the store: its bytes have another hash"
         return
     path.parent.mkdir(mode=0o700, exist_ok=True)
+    if os.path.lexists(path):
+        copied.replaced.append(path)
     os.replace(incoming, path)
     copied.blobs += 1
     copied.size += size
 
 
-def _copy_database(source: sqlite3.Connection, target: Target) -> tuple[str, int, bool]:
+def _copy_database(source: sqlite3.Connection, target: Target, done: _Copied) -> tuple[str, int, bool]:
     """Copy the database in the state of the open transaction, check the copy, and store it under its hash.
 
     Returns:
@@ -240,13 +257,15 @@ def _copy_database(source: sqlite3.Connection, target: Target) -> tuple[str, int
             raise _error_of(error, incoming.parent) from error
         if damage != ["ok"]:
             raise DataLoss(
-                f"the database is damaged ({'; '.join(damage)}), so no backup was made, and the earlier ones are unchanged; restore "
-                "one of them"
+                f"the database is damaged ({'; '.join(damage)}), so no backup was made, and the earlier ones are unchanged; move the "
+                f"data directory away and restore one of them (`hopyard restore {target.path}`)"
             )
         sync(incoming)
         sha256, size = hash_of(incoming), incoming.stat().st_size
         path = target.database_path(sha256)
-        new = plain_size(path) != size
+        new = not has_database(target, sha256)
+        if new and os.path.lexists(path):
+            done.replaced.append(path)
         os.replace(incoming, path)
     finally:
         for left in incoming.parent.glob(f"{incoming.name}*"):

@@ -23,11 +23,14 @@ from typing import Final
 
 from sqlalchemy import func, select, update
 
+from hopyard._common import formatting
 from hopyard._common.backup_results import Restoration
 from hopyard._common.private_files import make_private_folder, open_private, write_private
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, InvalidInput, NotFound
 from hopyard_appstat.backup.files import blob_path, copy, opened, sync
+from hopyard_appstat.backup.generations import has_database, named, readable_manifests
+from hopyard_appstat.backup.journal_check import check_journal, consequences
 from hopyard_appstat.backup.manifest import BackupManifest
 from hopyard_appstat.backup.target import Target
 from hopyard_appstat.backup.views import generation_of, lost_blob
@@ -60,17 +63,20 @@ def restore(
         with _temporary(data) as made:
             note(f"copying the database of generation {manifest.number}")
             _restore_database(target, manifest, made)
-            note(f"copying {len(manifest.blobs)} blobs ({manifest.blob_bytes} bytes)")
+            note(f"copying {formatting.count(len(manifest.blobs), 'blob')} ({formatting.size(manifest.blob_bytes)})")
             missing = [lost_blob(*lost) for lost in manifest.lost.items()]
             missing += _restore_blobs(target, manifest, made, force=force)
             cluster = _begin_history(made, target, manifest, as_copy=as_copy)
+            note("comparing the checksums of the journal")
+            journal = check_journal(made / "appstat.sqlite")
             claim_store(made / STORE, cluster, adopt=True)
             if not (as_copy or new_tokens):
                 _restore_secrets(manifest, made)
             for changed in (made / STORE, made):
                 sync(changed)
+            damaged = consequences(target, manifest.number, journal.damaged)
             _rename(made, data)
-    return Restoration(generation_of(manifest), data, cluster, tuple(missing))
+    return Restoration(generation_of(manifest), data, cluster, tuple(missing), damaged)
 
 
 def _chosen(target: Target, number: int | None) -> BackupManifest:
@@ -157,18 +163,32 @@ def _clear(folder: Path) -> None:
 
 def _restore_database(target: Target, manifest: BackupManifest, made: Path) -> None:
     path = target.database_path(manifest.database_sha256)
-    advice = "nothing was restored; restore another generation (`hopyard backup list`)"
     try:
         with opened(path) as file:
             found, _ = copy(file, path, made / "appstat.sqlite")
     except FileNotFoundError as error:
-        raise DataLoss(f"{path}: the database of generation {manifest.number} is missing; {advice}") from error
+        who, advice = _alternatives(target, manifest)
+        raise DataLoss(f"{path}: the database of {who} is missing; {advice}") from error
     except DataLoss as error:
-        raise DataLoss(f"{error}; it is the database of generation {manifest.number}; {advice}") from error
+        who, advice = _alternatives(target, manifest)
+        raise DataLoss(f"{error}; it is the database of {who}; {advice}") from error
     if found != manifest.database_sha256:
-        raise DataLoss(
-            f"{path}: the database of generation {manifest.number} is damaged: its bytes have another hash; {advice}"
-        )
+        who, advice = _alternatives(target, manifest)
+        raise DataLoss(f"{path}: the database of {who} is damaged: its bytes have another hash; {advice}")
+
+
+def _alternatives(target: Target, manifest: BackupManifest) -> tuple[str, str]:
+    """Return the name of all generations that share the unusable database of one, and the advice which other one to restore."""
+    manifests, _ = readable_manifests(target, target.numbers(), same_cluster=False)
+    sharing = [one.number for one in manifests if one.database_sha256 == manifest.database_sha256]
+    others = [one for one in reversed(manifests) if one.number not in sharing]
+    intact = next((one.number for one in others if has_database(target, one.database_sha256)), None)
+    if intact is None:
+        return named(sharing), "nothing was restored; no other generation in this folder has an undamaged database"
+    return named(sharing), (
+        f"nothing was restored; generation {intact} is the newest with an undamaged database: `hopyard restore {target.path} "
+        f"--generation {intact}`"
+    )
 
 
 def _restore_blobs(target: Target, manifest: BackupManifest, made: Path, *, force: bool) -> list[str]:

@@ -19,8 +19,8 @@ CLUSTER_FILE: Final = "cluster.id"
 """Name of the file in the folder of a store that contains the id of its cluster."""
 
 _REMEDY: Final = (
-    "restore the database from a backup, or name another data directory, or start the cluster once with --adopt to let the snapshots "
-    "and the code in the store belong to the cluster of this database"
+    "move the data directory away and restore a backup (`hopyard restore BACKUPS`), or name another data directory, or run "
+    "`hopyard up --adopt` to let the snapshots and the code in the store belong to the cluster of this database"
 )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError
 
 from hopyard.errors import DataLoss, InvalidInput
+from hopyard_appstat.database.record_chain import RESTORE
 
 BUSY_SECONDS: Final = 30.0
 """Maximum seconds that SQLite waits for the lock of another process, such as a backup."""
@@ -133,7 +134,7 @@ def damage_of(error: BaseException, database: URL | Path | str) -> DataLoss | No
     if type(error) is not DatabaseError:
         return None
     name = database.render_as_string() if isinstance(database, URL) else database
-    return DataLoss(f"{name}: cannot be read as a database ({error.orig}); restore it with its -wal file from a backup")
+    return DataLoss(f"{name}: cannot be read as a database ({error.orig}); {RESTORE}")
 
 
 _POSTGRESQL: Final = "postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"

@@ -27,7 +27,8 @@ _FRAME_HEADER: Final = struct.Struct(">6I")
 _MOST_LOOKS: Final = 10
 
 REMEDY: Final = (
-    "restore the database with its -wal file from a backup, or name another data directory with --data to begin anew"
+    "move the data directory away and restore a backup (`hopyard restore BACKUPS`), or name another data directory with --data to "
+    "begin anew"
 )
 
 
@@ -105,7 +106,7 @@ def _check(file: Path) -> None:
     kind = file.stat().st_mode
     if not stat.S_ISREG(kind):
         what = "a folder" if stat.S_ISDIR(kind) else "a device, a pipe or a socket"
-        raise DataLoss(f"{file}: found {what}, needed is the file of a database; remove it and {REMEDY}")
+        raise DataLoss(f"{file}: found {what}, needed is the file of a database; {REMEDY}")
     size = file.stat().st_size
     if size == 0:
         return
@@ -146,7 +147,7 @@ def _logged_pages(file: Path, page: int) -> set[int]:
             )
         return set()
     if not stat.S_ISREG(log.stat().st_mode):
-        raise DataLoss(f"{log}: found something else than the write-ahead log of the database; remove it and {REMEDY}")
+        raise DataLoss(f"{log}: found something else than the write-ahead log of the database; {REMEDY}")
     with log.open("rb") as opened:
         header = opened.read(_WAL_HEADER.size)
         # A power failure may leave a header that was never written. SQLite then uses the database without the log.

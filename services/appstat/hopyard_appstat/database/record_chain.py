@@ -16,7 +16,7 @@ from typing import Final
 from hopyard.errors import DataLoss
 from hopyard_appstat.rows import Row
 
-RESTORE: Final = "restore the data directory from a backup"
+RESTORE: Final = "move the data directory away and restore a backup (`hopyard restore BACKUPS`)"
 
 START: Final = ""
 """The checksum before the first record of a stream."""
@@ -49,15 +49,17 @@ class ChainCheck:
         stream: Name of the stream, for messages.
         position: Position of the last record before those that are checked; 0: they begin with the first one.
         previous: The checksum of that record.
+        advice: What messages tell the user to do; empty: nothing.
 
     Attributes:
         position: Position of the last checked record.
     """
 
-    def __init__(self, stream: str, position: int = 0, previous: str = START) -> None:
+    def __init__(self, stream: str, position: int = 0, previous: str = START, *, advice: str = RESTORE) -> None:
         self._stream = stream
         self.position = position
         self._previous = previous
+        self._advice = f"; {advice}" if advice else ""
 
     def add(self, records: Iterable[Row]) -> None:
         """Check the next records.
@@ -88,4 +90,4 @@ class ChainCheck:
             raise self._damaged(self.position, "is not the last one that the stream's row names")
 
     def _damaged(self, position: int, what: str) -> DataLoss:
-        return DataLoss(f"journal of {self._stream}: record {position} {what}; {RESTORE}")
+        return DataLoss(f"journal of {self._stream}: record {position} {what}{self._advice}")

@@ -7,9 +7,20 @@ from typing import Any, Final
 
 from hopyard._common.plugins import DOCTOR, load_plugin
 from hopyard.cli.doctor.check_result import Finding, ok, problem
+from hopyard.client.local_cluster.embedded import check_database
 from hopyard.errors import HopyardError
 
 _NAME: Final = "database"
+_ADVICE: Final = "no cluster starts in this directory until the database is restored"
+
+
+def files(data: Path) -> Finding:
+    """Check the headers of the files of the database in a data directory, as each command does that reads it. It takes milliseconds."""
+    try:
+        check_database(data)
+    except HopyardError as error:
+        return problem(_NAME, str(error), _ADVICE, needed=True)
+    return ok(_NAME, "the headers of its files are intact; all pages are read without --quick", needed=True)
 
 
 def pages(data: Path) -> Finding:
@@ -18,7 +29,7 @@ def pages(data: Path) -> Finding:
         check: Any = load_plugin(DOCTOR, "database")
         return ok(_NAME, check(data), needed=True)
     except HopyardError as error:
-        return problem(_NAME, str(error), "Hopyard starts when the database is restored", needed=True)
+        return problem(_NAME, str(error), _ADVICE, needed=True)
 
 
 async def rows(server: str | None, data: Path) -> list[Finding]:

@@ -58,7 +58,8 @@ def create(
 
     The whole database is copied, and the snapshots and code that TARGET does not contain yet. Running experiments continue.
     If the command is killed, or the disk is full, all earlier backups remain usable, and the next command uses what was copied.
-    If the cluster has lost a snapshot or cannot read it, the backup is made without it, and the exit code is 1.
+    If the cluster has lost a snapshot or cannot read it, the backup is made without it. If the journal of an experiment is damaged,
+    the backup contains the damage. In both cases, no older backup is deleted, and the exit code is 1.
 
     **Examples:** `hopyard backup create /mnt/backups`, `hopyard backup create /mnt/backups --data DIR --keep 14`
     """
@@ -76,6 +77,8 @@ def create(
             f"{formatting.count(one.blobs, 'blob')} ({formatting.size(one.blob_bytes)}); "
             f"copied {formatting.count(made.copied_blobs, 'blob')}, {formatting.size(made.copied_bytes)} in all"
         )
+        for path in made.replaced:
+            emit(f"replaced the damaged file {path} by an undamaged copy")
         if made.on_nodes_only:
             emit(
                 f"the newest snapshot of {formatting.count(made.on_nodes_only, 'job')} is only on nodes: if these nodes are lost, too, "
@@ -84,10 +87,13 @@ def create(
         if made.deleted:
             gone = ", ".join(map(str, made.deleted))
             emit(f"deleted backups {gone}: {formatting.size(made.freed_bytes)} freed")
-    if made.lost:
-        for sentence in made.lost:
+    if made.lost or made.damaged:
+        for sentence in (*made.lost, *made.damaged):
             say(f"warning: {sentence}")
-        say("error: the backup lacks snapshots or code that the database lists; no earlier backup was deleted")
+        lacks = ["lacks snapshots or code that the database lists"] if made.lost else []
+        if made.damaged:
+            lacks.append(f"contains {formatting.count(len(made.damaged), 'damaged journal')}")
+        say(f"error: the backup {' and '.join(lacks)}; no earlier backup was deleted")
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -206,7 +212,7 @@ def restore(
         force=force,
         note=_note(json),
     )
-    for sentence in made.missing:
+    for sentence in (*made.missing, *made.damaged):
         say(f"warning: {sentence}")
     if json:
         emit_json({"target": str(target), **plain(made)})

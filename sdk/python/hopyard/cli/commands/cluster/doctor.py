@@ -33,7 +33,10 @@ def doctor(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Skip the slow checks: database, journal, torch and the self-test.")
+        bool,
+        typer.Option(
+            "--quick", help="Skip the slow checks: all pages of the database, journal, torch and the self-test."
+        ),
     ] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Write the rows of experiments, jobs and reports again from the journal.")
@@ -95,7 +98,7 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     Args:
         address: Address of the scheduler of a cluster to check; None: check the one that serves the data directory, if any.
         data: The data directory of the cluster on this computer.
-        quick: Whether to omit the slow checks: the database, the journal, torch and the self-test.
+        quick: Whether to omit the slow checks: all pages of the database, the journal, torch and the self-test.
     """
     import asyncio
 
@@ -124,6 +127,8 @@ def _look(address: str | None, data: Path, quick: bool) -> Iterator[Finding]:
     elif served := disk.served_at(data):
         yield from asyncio.run(cluster.server(served, data))
     if quick:
+        if address is None and has_data(data):
+            yield database.files(data)
         return
     if address is None and has_data(data):
         pages = database.pages(data)

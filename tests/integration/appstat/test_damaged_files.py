@@ -65,7 +65,11 @@ async def refused(data: Path, kind: type[HopyardError], match: str, *, early: bo
 async def test_a_truncated_database(tmp_path: Path, size: float) -> None:
     file = await stopped(tmp_path)
     os.truncate(file, int(file.stat().st_size * size) if size < 1 else int(size))
-    await refused(tmp_path, DataLoss, rf"{DATABASE}: found \d+ bytes.*the rest is missing; restore the database")
+    await refused(
+        tmp_path,
+        DataLoss,
+        rf"{DATABASE}: found \d+ bytes.*the rest is missing; move the data directory away and restore",
+    )
 
 
 def overwritten(file: Path) -> None:
@@ -125,7 +129,8 @@ async def test_the_log_of_another_database(tmp_path: Path) -> None:
     assert len(contents(tmp_path / "a")[f"{DATABASE}-wal"]) > 10_000
     before = contents(tmp_path / "a")
     with pytest.raises(
-        Conflict, match=r"is empty, or its -wal file is of another database, but the store .* restore the database"
+        Conflict,
+        match=r"is empty, or its -wal file is of another database, but the store .* move the data directory away and restore",
     ):
         await AppStatService(tmp_path / "a").start()
     found = contents(tmp_path / "a")

@@ -159,7 +159,9 @@ def test_the_data_folder(tmp_path: Path) -> None:
     lock = DataLock.acquire(data, "hopyard run")
     assert "hopyard run (process" in disk.data_folder(data).detail
     lock.release()
-    assert disk.data_folder(data).detail == f"{data}: a stopped cluster"
+    stopped = disk.data_folder(data)
+    assert stopped.detail == f"{data}: a stopped cluster"
+    assert stopped.advice == f"hopyard experiments --data {data} shows what is in it"
     (tmp_path / "file").write_text("")
     assert disk.data_folder(tmp_path / "file").fails
     assert not disk.data_folder(tmp_path).fails

@@ -213,9 +213,9 @@ def _restore_blobs(target: Target, manifest: BackupManifest, made: Path, *, forc
             path.unlink()
             wrong.append(f"{source}: is damaged: its bytes have another hash")
     if wrong and not force:
-        named = "; ".join(wrong[:_MOST_NAMED]) + ("; ..." if len(wrong) > _MOST_NAMED else "")
+        listed = "; ".join(wrong[:_MOST_NAMED]) + ("; ..." if len(wrong) > _MOST_NAMED else "")
         raise DataLoss(
-            f"{len(wrong)} of {len(manifest.blobs)} blobs cannot be restored: {named}. Nothing was restored; restore another "
+            f"{len(wrong)} of {len(manifest.blobs)} blobs cannot be restored: {listed}. Nothing was restored; restore another "
             "generation (`hopyard backup list`), or leave them out with --force: jobs that need them then continue from older snapshots"
         )
     for folder in sorted(folders):

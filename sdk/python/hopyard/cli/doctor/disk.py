@@ -13,6 +13,7 @@ from typing import Final
 
 from hopyard._common import formatting
 from hopyard._common.private_files import check_own_folder
+from hopyard.cli.connect import where
 from hopyard.cli.doctor.check_result import Finding, missing, ok, problem
 from hopyard.client.address import read_address
 from hopyard.client.local_cluster.data_dir_lock import has_data, is_locked, lock_holder
@@ -57,7 +58,9 @@ def data_folder(data: Path) -> Finding:
         return ok(name, f"{data}: {who} serves it at {read_address(data) or 'no address yet'}", needed=True)
     if served := served_at(data):
         return ok(name, f"{data}: a scheduler serves it at {served}", needed=True)
-    return ok(name, f"{data}: a stopped cluster", "hopyard experiments shows what is in it", needed=True)
+    return ok(
+        name, f"{data}: a stopped cluster", f"hopyard experiments{where(None, data)} shows what is in it", needed=True
+    )
 
 
 def served_at(data: Path) -> str:

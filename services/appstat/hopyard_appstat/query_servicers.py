@@ -59,12 +59,16 @@ class AppStatQueries(appstat_pb2_grpc.AppStatServiceServicer):
 
         def save(found: StreamProjections) -> AnswerSpool:
             spool = AnswerSpool(self._answers)
-            spool.add(pb.ReadProjectionsResponse(length=found.length))
-            rows = projections_of(found)
-            while part := list(itertools.islice(rows, _PART)):
-                projections = [one for one in part if isinstance(one, pb.Projection)]
-                damaged = [one for one in part if isinstance(one, pb.DamagedRow)]
-                spool.add(pb.ReadProjectionsResponse(length=found.length, projections=projections, damaged=damaged))
+            try:
+                spool.add(pb.ReadProjectionsResponse(length=found.length))
+                rows = projections_of(found)
+                while part := list(itertools.islice(rows, _PART)):
+                    projections = [one for one in part if isinstance(one, pb.Projection)]
+                    damaged = [one for one in part if isinstance(one, pb.DamagedRow)]
+                    spool.add(pb.ReadProjectionsResponse(length=found.length, projections=projections, damaged=damaged))
+            except BaseException:
+                spool.close()
+                raise
             return spool
 
         spool = await self._reader.read_projections(

@@ -34,7 +34,6 @@ NO_REASONS = {
     "hopyard._runtime.runner.gang.follower 'over' in message": "a key of a message between ranks",
     "hopyard._runtime.runner.gang.leader 'failed' in message": "a key of a message between ranks",
     "hopyard_hpgen.isolated_generator 'raised' in said": "a key of the answer of the process of a generator",
-    "hopyard_hpgen.process 'raised' in terms": "a key of the answer of the process of a generator",
     "hopyard._runtime.processes.worker_client 'error' in said": "a key of the answer of a worker process",
     "hopyard_nodeagent.predictions.process 'error' in said": "a key of the answer of a predictor's process",
     "hopyard_nodeagent.predictions.queue 'error' in said": "a key of the answer of a predictor's process",

@@ -68,7 +68,7 @@ ONE_MISTAKE = [
     (changed(9, "generator: {seed: true}"), "generator.seed: needs an integer, found true"),
     (changed(9, "generator: {name: 'a b'}"), 'generator.name: needs a plugin\'s name or module:Class, found "a b"'),
     (changed(10, "policy: {bad: .nan}"), "policy.bad: needs a JSON value, but nan is not finite"),
-    (changed(10, "policy: [pop]"), 'policy: needs a mapping with name, command, found ["pop"]'),
+    (changed(10, "policy: [pop]"), 'policy: needs a mapping with name, command, inline, found ["pop"]'),
     (changed(11, "stop: {max_iterations: 6, jobs: -1}"), "stop.jobs: needs a number >= 0, found -1"),
     (changed(11, "stop: {max_iterations: 6, jobs: 0}"), "stop.jobs: found 0, which is for experiments that are open"),
     (changed(11, "stop: {max_iterations: 6, jobs: '9'}"), 'stop.jobs: needs an integer, found "9"'),

@@ -34,5 +34,5 @@ def test_a_command_that_starts_the_cluster_names_the_damaged_record(
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error:")]
     assert len(said) == 1
     assert said[0].startswith(
-        "error: journal of cluster: record 1 is missing: the journal must have 4 records; restore"
+        "error: journal of cluster: record 1 is missing: the journal must have 4 records; move the data directory away"
     )

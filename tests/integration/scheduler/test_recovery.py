@@ -262,7 +262,7 @@ async def test_the_damaged_row_of_an_experiment_is_written_again_from_its_journa
     second = await pieces.scheduler()
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert f"the row of experiment {damaged.id} was damaged, and is written again from its journal" in said
-    assert any(one.startswith(f"experiment {paused.id} is not continued unless its group is: its row") for one in said)
+    assert any(one.startswith(f"experiment {paused.id}: its row is damaged; if it is in a group") for one in said)
     async with AsyncClient(server=second.address) as client:
         assert (await client.get(damaged)).state is ExperimentState.RUNNING
         for one in (sound, paused):  # A scheduler does not read the journals of ended experiments.

@@ -120,7 +120,9 @@ DAMAGE = {
 async def test_damage_is_found_where_it_is(journal: Journal, what: str) -> None:
     statements, position = DAMAGE[what]
     journal.change(*statements.split(";"))
-    with pytest.raises(DataLoss, match=rf"journal of e1: record {position} .*move the data directory away and restore a backup"):
+    with pytest.raises(
+        DataLoss, match=rf"journal of e1: record {position} .*move the data directory away and restore a backup"
+    ):
         await journal.read()
     assert await journal.read("e2") == [1, 2, 3, 4, 5, 6]
 

@@ -103,6 +103,21 @@ async def test_a_generator_that_is_killed_is_restarted_and_proposes_the_same(
     assert len(_starts(where)) == 3
 
 
+async def test_a_failed_generator_is_asked_again_by_another_scheduler_only_after_a_resume(
+    cluster: Restartable, tmp_path: Path, where: Path
+) -> None:
+    async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
+        made = await client.create(experiment(tmp_path / "e", jobs=3, more=generator("raises", where)))
+        await client.wait(made.id, HANG_SECONDS, until={ExperimentState.PAUSED})
+        await cluster.halt()
+        await cluster.start(lease_seconds=scaled(3.0), heartbeat_seconds=scaled(0.3))
+        assert (await client.get(made.id)).state is ExperimentState.PAUSED
+        assert len(_starts(where)) == 1
+        (where / "behaves").touch()
+        await client.resume(made.id)
+        assert (await client.wait(made.id, HANG_SECONDS)).state is ExperimentState.COMPLETED
+
+
 async def test_one_that_ends_its_process_when_it_is_made_is_refused(
     cluster: Restartable, tmp_path: Path, where: Path
 ) -> None:

@@ -184,7 +184,8 @@ class Generators:
         """Repeat a request with backoff until the generator service (hpgen) answers or refuses it.
 
         The answer or the error is returned as an event. If hpgen or the process of the generator was restarted since the last
-        request, it first gets all recorded calls again.
+        request, it first gets all recorded calls again. After an error the generator is closed, so that the next request opens it
+        again, also if it comes from another scheduler.
 
         Args:
             question: The request.
@@ -202,6 +203,7 @@ class Generators:
             except HopyardError as error:
                 asked.known = False
                 if not isinstance(error, Aborted) or restarts == MAX_RESTARTS:
+                    await self.discard(question.experiment)
                     return self._answered(question, None, str(error)[:MAX_ERROR])
                 wait = backoff.wait(restarts, self._rng)
                 restarts += 1

@@ -387,9 +387,10 @@ async def test_a_process_whose_end_was_cut_short_is_ended_by_the_next_attempt(mo
             pb.Answer(number=1, commands=[pb.Command(terminate_job=pb.TerminateJobCommand(job="1"))] * 10_001),
             "the answer has 10001 commands; at most 10000 are allowed",
         ),
-        (
+        pytest.param(
             pb.Answer(number=1, commands=[pb.Command(ask=pb.AskCommand(payload_json=f'"{"a" * (17 << 20)}"'))]),
             "the answer takes 17.0 MiB; at most 16 are allowed",
+            marks=pytest.mark.merge,
         ),
     ],
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from hopyard._common.plugins import GENERATORS, is_built_in
 from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard.errors import Conflict, Exhausted, InvalidInput, NotFound, Unavailable
 from hopyard.generator import Generator, Result
@@ -18,7 +19,7 @@ from hopyard.space import Configuration
 from hopyard.spec import ExperimentSpec
 from hopyard_hpgen.call_log import Call
 from hopyard_hpgen.experiment_generator import ExperimentGenerator, GeneratorFailed, GeneratorTerms, make_generator
-from hopyard_hpgen.isolated_generator import GeneratorProcess, IsolatedGenerator, is_built_in, runs_inline
+from hopyard_hpgen.isolated_generator import GeneratorProcess, IsolatedGenerator, runs_inline
 from hopyard_hpgen.killable_threads import Threads, WorkTimeout
 
 _log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class GeneratorHost:
         def make(spec: ExperimentSpec) -> Generator:
             found.end_process()
             if not isolated:
-                if not is_built_in(spec.generator):
+                if not is_built_in(GENERATORS, spec.generator.name):
                     _log.warning(
                         "experiment %s: generator %s runs inside this service (inline: true)",
                         experiment,

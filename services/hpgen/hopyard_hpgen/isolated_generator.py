@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any, Final, cast, get_args
 
-from hopyard._common.plugins import GENERATORS, is_part_of
+from hopyard._common.plugins import GENERATORS, is_built_in
 from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard._runtime.processes.worker_client import WorkerEnded, WorkerProcess, aside
 from hopyard.errors import InvalidInput
@@ -19,21 +19,13 @@ from hopyard.spec import ExperimentSpec, canonical_json
 from hopyard.spec.models import GeneratorSpec
 from hopyard_hpgen.experiment_generator import CallFailed, GeneratorEnded
 
-BUILT_IN: Final = "hopyard_hpgen"
-"""The package of the built-in generators."""
-
 MAX_ANSWER_BYTES: Final = 1_000_000
 """Maximum size in bytes of an answer of the process."""
 
 
-def is_built_in(generator: GeneratorSpec) -> bool:
-    """Return True if a generator is built in. An unknown name is treated as built in. Creating the generator then fails."""
-    return is_part_of(BUILT_IN, GENERATORS, generator.name)
-
-
 def runs_inline(generator: GeneratorSpec) -> bool:
     """Return True if a generator runs inside the service: it is built in, or the experiment file has `inline: true`."""
-    return generator.inline or is_built_in(generator)
+    return generator.inline or is_built_in(GENERATORS, generator.name)
 
 
 class GeneratorProcess:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hopyard._common import plugins
+from hopyard._common.plugins import POLICIES
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState
-from hopyard_scheduler.policy_process import placement
 from tests.integration.replay.test_commands import POLICY, Commands
 from tests.integration.restartable import Restartable
 from tests.integration.scheduler.conftest import experiment
@@ -44,7 +45,7 @@ async def test_a_changed_policy_pauses_its_experiment_once_and_can_go_on(
     module.write_text(MODULE.format(margin=0.0))
     monkeypatch.syspath_prepend(module.parent)
     if where == "inline":
-        monkeypatch.setattr(placement, "BUILT_IN", where)
+        monkeypatch.setitem(plugins.BUILT_IN, POLICIES, where)
     policy = f"policy: '{where}:Changing'"
     async with AsyncClient(server=cluster.address, patience=HANG_SECONDS) as client:
         created = await client.create(experiment(tmp_path / "e", jobs=4, length=30, pace=0.05, more=policy, free=4))

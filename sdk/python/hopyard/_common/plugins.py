@@ -36,6 +36,8 @@ KINDS: Final = {
     "command": COMMANDS,
 }
 """The entry-point groups for third parties, by kind of plugin."""
+BUILT_IN: Final = {POLICIES: "hopyard_policies", GENERATORS: "hopyard_hpgen"}
+"""The packages of the built-in policies and generators, by group."""
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -71,16 +73,17 @@ def plugin_names(group: str) -> list[str]:
     return sorted({entry.name for entry in entries(group)})
 
 
-def is_part_of(package: str, group: str, name: str) -> bool:
-    """Return whether a plugin is a class of a package. Nothing is imported.
+def is_built_in(group: str, name: str) -> bool:
+    """Return whether a policy or generator is built in. Nothing is imported.
+
+    An unknown entry-point name counts as built in: loading it fails before any foreign code runs.
 
     Args:
-        package: The package, such as `hopyard_policies`.
-        group: An entry-point group.
-        name: An entry-point name or an import path. True is returned for an unknown entry-point name.
+        group: `POLICIES` or `GENERATORS`.
+        name: An entry-point name or an import path.
     """
     values = [name] if ":" in name else [entry.value for entry in entries(group) if entry.name == name]
-    return all(value.partition(":")[0].partition(".")[0] == package for value in values)
+    return all(value.partition(":")[0].partition(".")[0] == BUILT_IN[group] for value in values)
 
 
 def load_plugin(group: str, name: str, base: type | None = None) -> object:

@@ -67,7 +67,9 @@ class Historian(Toy):
 
 
 class Bad(Toy):
-    """Fails in `predict` as `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "hog", "lie", "print".
+    """Fails in `predict` as `how` says: "sleep", "spin", "raise", "exit", "kill", "grow", "hog", "lie", "print", "fork".
+
+    "fork" ends the process, while a child in another process session has its output open.
 
     With `note`, it first starts a child process and writes the child's id to that file.
     """
@@ -78,7 +80,7 @@ class Bad(Toy):
         self.note = note
 
     def predict(self, question: Question) -> Prediction:
-        if self.note:
+        if self.note and self.how != "fork":
             _beside(self.note)
         if self.how == "sleep":
             time.sleep(600)
@@ -98,6 +100,12 @@ class Bad(Toy):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "grow":
             raise MemoryError("no room for 1 TiB")
+        if self.how == "fork":
+            if (child := os.fork()) == 0:
+                os.setsid()
+                time.sleep(600)
+            Path(self.note).write_text(str(child))
+            os._exit(3)
         if self.how == "lie":
             return Prediction((1,), (0.0,), (-1.0,))
         if self.how == "print":

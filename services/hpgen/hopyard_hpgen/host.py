@@ -250,7 +250,7 @@ class GeneratorHost:
         self._threads.close()
 
     def _watch(self, process: GeneratorProcess) -> None:
-        """Count a new process until it has ended."""
+        """Keep a new process until it has ended, so that `close` ends it."""
         if self._closed:
             process.close()
         self._processes.add(process)

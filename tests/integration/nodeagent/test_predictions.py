@@ -163,6 +163,14 @@ async def test_what_it_has_started_ends_with_it(cluster: Cluster, tmp_path: Path
     await gone(int(note.read_text()))
 
 
+async def test_a_child_that_has_the_output_open_does_not_delay_the_answer(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.agent()
+    note = tmp_path / "child"
+    ask(cluster, "e/1", f"{MODULE}:Bad", how="fork", note=str(note))
+    assert "its process ended with exit code 3" in (await answer(cluster, "e/1")).error
+    await gone(int(note.read_text()))
+
+
 async def test_who_has_ended_by_itself_is_not_killed_by_its_number(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

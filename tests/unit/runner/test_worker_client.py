@@ -56,10 +56,13 @@ async def test_the_limits_are_examined_in_a_thread() -> None:
         threads.append(threading.current_thread())
         return "it has started too many processes"
 
-    family = SimpleNamespace(kill=lambda: threads.append(threading.current_thread()))
+    family = SimpleNamespace(
+        kill=lambda: threads.append(threading.current_thread()),
+        end=lambda seconds: threads.append(threading.current_thread()),
+    )
     worker = WorkerProcess(cast("Any", SimpleNamespace(pid=1, returncode=None)), "solver s", io.BytesIO(), 1)
     with tempfile.TemporaryFile() as log:
         await worker_client._watch(worker, log, cast("Any", SimpleNamespace(excess=excess)), cast("Any", family))
     assert worker.excess == "it has started too many processes"
-    assert len(threads) == 2
+    assert len(threads) == 3
     assert threading.main_thread() not in threads

@@ -198,11 +198,19 @@ class PredictorProcess:
             self._family.kill()
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        await asyncio.shield(self._exit)
+        await self._end_family()
+        done, _ = await asyncio.wait({self._exit}, timeout=END_SECONDS)
+        if not done:  # A process that has left the family keeps the output open.
+            self._process._transport.close()  # type: ignore[attr-defined] # asyncio has no public method for it
+            await asyncio.shield(self._exit)
+
+    async def _end_family(self) -> None:
+        """End all that the process has started. Children that have its output open would delay the end of `Process.wait`."""
+        await asyncio.shield(asyncio.to_thread(self._family.end, END_SECONDS))
 
     async def _wait_for_exit(self) -> None:
         await self._process.wait()
-        await asyncio.to_thread(self._family.end, END_SECONDS)
+        await self._end_family()
         self._over(self._process.pid)
 
     async def _asked(self, frame: bytes, seconds: float, over_what: str, field: str) -> Mapping[str, Any]:
@@ -213,6 +221,8 @@ class PredictorProcess:
             spent = TaskTime(self._process.pid)
             while not exchange.done() and not spent.more_than(seconds):
                 await asyncio.wait({exchange}, timeout=min(seconds / 10, _TICK_SECONDS))
+                if not exchange.done() and not self.usable:
+                    await self._end_family()
             if not exchange.done():
                 await self.kill()
                 raise PredictorFailed(f"predictor {name} took longer than {seconds:g} s {over_what}")

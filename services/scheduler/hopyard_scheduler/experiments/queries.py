@@ -11,7 +11,7 @@ from hopyard import __version__
 from hopyard._net.rpc.values import report_to_proto
 from hopyard.errors import DataLoss, NotFound
 from hopyard.policy.vocabulary import ExperimentId, ExperimentState
-from hopyard.v1 import appstat_pb2, common_pb2, experiment_pb2
+from hopyard.v1 import appstat_pb2, experiment_pb2
 from hopyard_engine.core.state.entities import Job
 from hopyard_engine.core.state.experiment import Experiment
 from hopyard_engine.core.state.stream import Stream
@@ -19,6 +19,7 @@ from hopyard_engine.explain.waiting_reasons import WaitingReasons
 from hopyard_scheduler.converters import EXPERIMENT_STATES, experiment_to_proto, job_to_proto, point_to_proto
 from hopyard_scheduler.experiments.waiting_reasons import AGAIN_SECONDS, WatcherState
 from hopyard_scheduler.experiments.watchers import Watcher
+from hopyard_scheduler.runtime.projections import has_damaged_row
 from hopyard_scheduler.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class ExperimentQueries:
             request = appstat_pb2.QueryExperimentsRequest(page_size=_ROWS, page_token=token)
             page = await self._stub.QueryExperiments(request)
             for experiment in (*page.experiments, *page.damaged):
-                if experiment.reason_code == common_pb2.REASON_CODE_ROW_UNREADABLE and not damaged:
+                if has_damaged_row(experiment) and not damaged:
                     raise DataLoss(f"experiment {experiment.id}: {experiment.reason}")
                 found.setdefault(ExperimentId(experiment.id), experiment)
             token = page.next_page_token

@@ -203,5 +203,5 @@ async def _watch(worker: WorkerProcess, log: IO[bytes], limits: ResourceLimits, 
     worker.excess = excess
     if excess:
         await asyncio.to_thread(family.kill)
-    else:  # Its children may have its output open.
-        await asyncio.to_thread(family.end, _END_SECONDS)
+    # Children have its output open: those of an ended process, and those that started while it was killed.
+    await asyncio.to_thread(family.end, _END_SECONDS)

@@ -127,8 +127,7 @@ class ExperimentGenerator:
         """
         if job not in self._created:
             proposed = self._guarded(f"create({job!r})", lambda: self._generator.create(job, len(self._created)))
-            self._check(job, proposed)
-            self._created[job] = proposed
+            self._created[job] = self._checked(job, proposed)
         return copy.deepcopy(self._created[job])
 
     def report_performance(self, job: str, position: int, metrics: Mapping[str, float]) -> None:
@@ -214,16 +213,17 @@ class ExperimentGenerator:
             _log.exception("experiment %s: generator %s: %s raised", self.experiment, self._spec.name, what)
             raise self._fail(f"{what} raised {type(error).__name__}: {error}") from error
 
-    def _check(self, job: str, proposed: Configuration | None) -> None:
+    def _checked(self, job: str, proposed: Configuration | None) -> Configuration | None:
         if proposed is None:
             self._exhausted = True
-            return
+            return None
         if self._exhausted:
             raise self._fail(f"for job {job} it proposed a configuration although it was exhausted")
         if not isinstance(proposed, dict):
             raise self._fail(f"for job {job} it proposed a {type(proposed).__name__}, allowed is a dict or None")
         if problems := self._space.problems(proposed):
             raise self._fail(f"for job {job} it proposed {show(proposed)}, but {'; '.join(problems)}")
+        return self._space.normalize(proposed)
 
     def _fail(self, reason: str) -> GeneratorFailed:
         self._failure = failure = GeneratorFailed(

@@ -155,6 +155,15 @@ def test_numbers_may_come_back_from_storage_as_another_type() -> None:
     assert ExperimentGenerator("e", spec("random"), [CreateCall("a", stored)]).create_job("a") == proposed
 
 
+class Floats(Generator):
+    def create(self, job: str, ordinal: int) -> Configuration | None:
+        return {"lr": 1, "layers": 2.0}
+
+
+def test_a_proposal_gets_the_types_of_the_space() -> None:
+    assert repr(ExperimentGenerator("e", spec(f"{__name__}:Floats")).create_job("e/a")) == "{'lr': 1, 'layers': 2}"
+
+
 def test_exhaustion_is_remembered() -> None:
     finite = parse_spec(
         {

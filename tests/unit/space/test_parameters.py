@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hopyard.space import Choice, Constant, IntUniform, LogInt, LogUniform, Parameter, Uniform
+from hopyard.space import Choice, Constant, IntUniform, LogInt, LogUniform, Parameter, Space, Uniform
 
 pytestmark = pytest.mark.quick
 
@@ -50,6 +50,21 @@ def test_grids(parameter: Parameter, grid: list[object]) -> None:
 def test_contains(parameter: Parameter, inside: list[object], outside: list[object]) -> None:
     assert [value for value in inside if not parameter.contains(value)] == []
     assert [value for value in outside if parameter.contains(value)] == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "normal"),
+    [
+        (IntUniform(1, 9), 3.0, "3"),
+        (LogInt(1, 9), 9.0, "9"),
+        (Choice((1, 2.0)), 1.0, "1"),
+        (Choice((1, 2.0)), 2, "2.0"),
+        (Uniform(0, 1), 1, "1"),
+    ],
+)
+def test_a_value_gets_the_type_of_its_parameter(parameter: Parameter, value: float, normal: str) -> None:
+    space = Space({"a": {"b": parameter}})
+    assert repr(space.normalize({"a": {"b": value}})) == f"{{'a': {{'b': {normal}}}}}"
 
 
 @pytest.mark.parametrize(

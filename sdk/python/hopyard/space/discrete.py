@@ -107,6 +107,10 @@ class Choice(_Discrete):
         """
         return [canonical_json(mine) for mine in self.values].index(canonical_json(value))
 
+    def normalize(self, value: JsonValue) -> JsonValue:
+        """Return the listed value that is equal to `value`, which must be one of them: 3 for 3.0 if 3 is listed."""
+        return self.at(self.index(value))
+
     def grid(self) -> Sequence[JsonValue]:
         """Return the listed values in the written order."""
         return list(copy.deepcopy(self.values))

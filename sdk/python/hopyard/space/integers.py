@@ -92,6 +92,10 @@ class IntUniform(Parameter):
         """Return low + `index` * step, for 0 <= index < size."""
         return self.low + self.step * index
 
+    def normalize(self, value: JsonValue) -> int:
+        """Return a value, which must be one of the parameter's values, as an int: 3 for 3.0."""
+        return int(cast(float, value))
+
     def index(self, value: object) -> int:
         """Return the number of `value`, which must be one of the values: 0 for low, 1 for low + step, and so on."""
         return (int(cast(float, value)) - self.low) // self.step
@@ -187,6 +191,10 @@ class LogInt(Parameter):
     def at(self, index: int) -> int:
         """Return low + `index`, for 0 <= index < size."""
         return self.low + index
+
+    def normalize(self, value: JsonValue) -> int:
+        """Return a value, which must be one of the parameter's values, as an int: 3 for 3.0."""
+        return int(cast(float, value))
 
     def index(self, value: object) -> int:
         """Return the number of `value`, which must be one of the values: 0 for low, 1 for low + 1, and so on."""

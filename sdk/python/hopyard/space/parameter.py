@@ -71,6 +71,10 @@ class Parameter(ABC):
         """
         raise ParameterError(f"{self.kind} is a continuum: its values have no numbers")
 
+    def normalize(self, value: JsonValue) -> JsonValue:
+        """Return a value, which must be one of the parameter's values, in the type that `sample` returns: an integer as 3, not 3.0."""
+        return value
+
     @property
     def has_unit(self) -> bool:
         """Whether the values can be mapped to and from [0, 1], so that `from_unit` and `to_unit` can be used."""

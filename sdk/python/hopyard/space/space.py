@@ -125,6 +125,11 @@ class Space(Mapping[str, Parameter]):
         given = {node.name: value for _, node, value in _walk(self._nodes, configuration) if node is not None}
         return {name: cast(JsonValue, given[name]) for name in self._leaves if name in given}
 
+    def normalize(self, configuration: Mapping[str, object]) -> Configuration:
+        """Return a configuration of this space with each value in the type that its parameter draws: an integer as 3, not 3.0."""
+        values = self.flat(configuration)
+        return self.build(lambda name, parameter: parameter.normalize(values[name]))
+
     def sample(self, rng: random.Random) -> Configuration:
         """Draw one configuration that fits the constraints.
 

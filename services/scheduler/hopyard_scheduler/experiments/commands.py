@@ -501,7 +501,9 @@ class ExperimentCommands:
         if not stream.settings.requests:
             policy = self._runtime.program(stream.founder.id).spec.policy.label
             raise Conflict(f"experiment {name}: its policy {policy} serves no requests; a stage_tree does")
-        check(wanted, self._runtime.program(ExperimentId(name)).spec.search_space, experiment.settings.max_position)
+        space = self._runtime.program(ExperimentId(name)).spec.search_space
+        check(wanted, space, experiment.settings.max_position)
+        wanted = [each._replace(hyperparameters=space.normalize(each.hyperparameters)) for each in wanted]
         # One call at a time: each call recognizes the requests of earlier calls. `more` is the number of following new requests.
         async with self._locks.setdefault(f"request {stream.id}", asyncio.Lock()):
             new = [each for each in wanted if not known(stream, experiment, each)]

@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, Final, TextIO
 
+from hopyard._common.formatting import printable
+
 
 class LogFormat(enum.StrEnum):
     """The format of log entries: text, or one JSON object per line."""
@@ -45,7 +47,7 @@ class _TextFormatter(logging.Formatter):
         )
 
     def format(self, record: logging.LogRecord) -> str:
-        return _redacted(super().format(record))
+        return printable(_redacted(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         # Each entry is one line, even if the message contains line breaks; only a traceback adds lines.

@@ -177,9 +177,14 @@ class CatalogQueries(appstat_pb2_grpc.CatalogServiceServicer):
 def _damaged_experiment(row: Row, found: str) -> experiment_pb2.Experiment:
     """Return what is known of an experiment whose row cannot be read, with the reason; `found` is what the row contains instead."""
     state = row["state"] if row["state"] in _STATES else experiment_pb2.EXPERIMENT_STATE_PAUSED
-    known = experiment_pb2.Experiment(id=row["id"], name=row["id"], state=state, created_at=row["created_at"])
+    name, created_at = row["id"], row["created_at"]
+    if isinstance(name, bytes):
+        name = name.decode("utf-8", "backslashreplace")
+    known = experiment_pb2.Experiment(id=name, name=name, state=state)
+    if isinstance(created_at, float):
+        known.created_at = created_at
     known.metric.mode = common_pb2.METRIC_MODE_MAX
-    set_reason(known, Reason.of(ReasonCode.ROW_UNREADABLE, error=f"found {found}", experiment=row["id"]))
+    set_reason(known, Reason.of(ReasonCode.ROW_UNREADABLE, error=f"found {found}", experiment=name))
     return known
 
 

@@ -203,7 +203,7 @@ class AppStatService:
                 if is_empty(engine):
                     refuse_new_database(str(file), "is empty, or its -wal file is of another database", store)
                 with engine.connect() as connection:
-                    if revision(connection) == NEWEST:
+                    if revision(connection, file) == NEWEST:
                         claim_store(store, cluster_of(connection), adopt=False)
         finally:
             engine.dispose()

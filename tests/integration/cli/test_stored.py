@@ -271,3 +271,8 @@ def test_a_damaged_row_hides_no_other_experiment(
     capsys.readouterr()
     mended, _ = shown(capsys, "experiments", "--json", "--data", str(folder))
     assert (mended["state"], mended["warning"]) == ("COMPLETED", "")
+
+    with closing(sqlite3.connect(folder / "appstat.sqlite")) as connection, connection:
+        connection.execute("UPDATE experiments SET id = x'ff41', created_at = 'never' WHERE id = ?", (name,))
+    found = shown(capsys, "experiments", "--json", "--data", str(folder))
+    assert {(one["id"], one["reason_code"]) for one in found} >= {("\\xffA", "ROW_UNREADABLE")}

@@ -13,7 +13,7 @@ from alembic.script import ScriptDirectory
 from google.protobuf.json_format import MessageToJson
 from sqlalchemy import Connection, Engine, inspect, text
 
-from hopyard.errors import Conflict, DataLoss, InvalidInput, Unavailable
+from hopyard.errors import Conflict, DataLoss, InvalidInput
 from hopyard.v1.common_pb2 import JOB_STATE_HELD
 from hopyard.v1.experiment_pb2 import EXPERIMENT_STATE_PAUSED, Experiment, Job
 from hopyard_appstat.database.connections import Database, Synchronous, database_url, open_database
@@ -176,9 +176,27 @@ def _alembic(direction: str, to: str, connection: Connection) -> None:
 def test_a_database_with_tables_but_no_revision_is_left_as_it_is(database: Database) -> None:
     with database.writer.begin() as connection:
         connection.execute(text("create table journal (x int)"))
-    with pytest.raises(Unavailable, match="already exists"):
+    with pytest.raises(DataLoss, match="the table alembic_version is missing"):
         migrate(database.writer)
     assert inspect(database.writer).get_table_names() == ["journal"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("delete from alembic_version", r"holds \[\]"),
+        ("update alembic_version set version_num = x'ff00'", r"holds \[b'\\xff\\x00'\]"),
+        ("insert into alembic_version values ('0001')", r"holds \[.*'0001'.*\]"),
+    ],
+)
+def test_a_damaged_revision_is_refused(tmp_path: Path, statement: str, found: str) -> None:
+    database = open_database(database_url(None, tmp_path))
+    migrate(database.writer)
+    with database.writer.begin() as connection:
+        connection.execute(text(statement))
+    with pytest.raises(DataLoss, match=f"appstat.sqlite: the table alembic_version {found}, needed is one row"):
+        migrate(database.writer)
+    database.close()
 
 
 @pytest.mark.merge

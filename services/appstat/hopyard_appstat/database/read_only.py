@@ -163,7 +163,7 @@ def _check_revision(engine: Engine, file: Path, data: Path) -> None:
     """
     try:
         with engine.begin() as connection:
-            found = revision(connection)
+            found = revision(connection, file)
     except OperationalError as error:
         engine.dispose()
         raise cause_of(error, file) from error

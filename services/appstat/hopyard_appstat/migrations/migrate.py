@@ -7,11 +7,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
+from sqlalchemy import URL, Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
 from sqlalchemy.exc import DatabaseError, OperationalError
 
-from hopyard.errors import Conflict
-from hopyard_appstat.database.connections import damage_of
+from hopyard.errors import Conflict, DataLoss
+from hopyard_appstat.database.connections import RESTORE, damage_of
 from hopyard_appstat.database.schema import clusters, metadata
 from hopyard_appstat.database.writer import cause_of
 
@@ -46,7 +46,7 @@ def migrate(engine: Engine) -> None:
     """
     try:
         with engine.begin() as connection:
-            done = revision(connection) == NEWEST or _made(connection)
+            done = revision(connection, engine.url) == NEWEST or _made(connection)
         if not done:
             upgrade(engine)
     except OperationalError as error:
@@ -55,11 +55,27 @@ def migrate(engine: Engine) -> None:
         raise damage_of(error, engine.url) or error from error
 
 
-def revision(connection: Connection) -> str | None:
-    """Return the schema revision of a database; None: it has none, because it is empty or not a database of AppStat."""
-    if not inspect(connection).has_table(_VERSION.name):
+def revision(connection: Connection, database: URL | Path) -> str | None:
+    """Return the schema revision of a database; None: it is empty or not a database of AppStat.
+
+    Args:
+        connection: A connection to the database.
+        database: The URL or the file of the database, for the message.
+
+    Raises:
+        DataLoss: It has tables of AppStat, but no readable revision.
+    """
+    found = inspect(connection)
+    if not {_VERSION.name, *metadata.tables} & set(found.get_table_names()):
         return None
-    return connection.scalar(select(_VERSION.c.version_num))
+    revisions = connection.scalars(select(_VERSION.c.version_num)).all() if found.has_table(_VERSION.name) else []
+    if len(revisions) == 1 and isinstance(revisions[0], str):
+        return revisions[0]
+    what = f"holds {revisions!r:.80}" if found.has_table(_VERSION.name) else "is missing"
+    name = database.render_as_string() if isinstance(database, URL) else database
+    raise DataLoss(
+        f"{name}: the table {_VERSION.name} {what}, needed is one row with the revision of the schema; {RESTORE}"
+    )
 
 
 def is_empty(engine: Engine) -> bool:

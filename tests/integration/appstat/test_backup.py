@@ -470,6 +470,12 @@ def test_a_target_that_would_be_lost_with_the_data_is_refused(data: DataDirector
         backup(data, data.path / place)
 
 
+def test_links_that_lead_to_each_other_are_no_target(data: DataDirectory, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        backup(data, tmp_path / "loop")
+
+
 @pytest.mark.parametrize("name", ["blobs", "databases", "generations", "incoming"])
 def test_a_link_in_the_target_is_refused(data: DataDirectory, target: Path, tmp_path: Path, name: str) -> None:
     backup(data, target)
@@ -741,6 +747,21 @@ def test_a_directory_with_data_is_refused(data: DataDirectory, target: Path, tmp
     with pytest.raises(Conflict, match=f"is not empty .found {content}.; .* move the old directory away"):
         restore(target, tmp_path / "full")
     assert not (tmp_path / ".full.restore").exists()
+
+
+@pytest.mark.parametrize("place", [".", "inside", ".."])
+def test_a_directory_that_is_not_separate_from_the_backup_is_refused(
+    data: DataDirectory, target: Path, place: str
+) -> None:
+    backup(data, target)
+    with pytest.raises(InvalidInput, match="is not separate from the backup"):
+        restore(target, target / place)
+    assert not (target / "inside").exists()
+
+
+def test_a_device_is_no_backup(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="/dev/null: there is no backup here"):
+        restore(Path("/dev/null"), tmp_path / "new")
 
 
 def test_an_empty_directory_is_used(data: DataDirectory, target: Path, tmp_path: Path) -> None:

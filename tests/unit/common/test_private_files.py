@@ -223,6 +223,7 @@ def test_a_folder_that_only_this_user_can_change_is_accepted(tmp_path: Path) -> 
         check_own_folder(tmp_path)
     tmp_path.chmod(0o700)
     check_own_folder(tmp_path / "missing")
+    check_own_folder(Path("/dev/null"))
 
 
 def test_a_folder_that_others_can_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def make_private_folder(path: Path) -> None:
 def check_own_folder(path: Path) -> None:
     """Raise an error if another user can change what the folder `path` contains, so that an address or a token in it may be false.
 
-    Nothing is changed. A folder that does not exist, or belongs to root, is accepted.
+    Nothing is changed. A folder that belongs to root is accepted, and a path that is no folder.
 
     Raises:
         InvalidInput: The folder belongs to another user, its group or other users may write to it, or another user could replace it
@@ -102,6 +102,8 @@ def check_own_folder(path: Path) -> None:
         return
     except OSError as error:
         raise InvalidInput(os_error_text(error)) from error
+    if not stat.S_ISDIR(found.st_mode):
+        return
     if found.st_uid != 0:
         _check_owner(path, found, "folder")
     if found.st_mode & _OTHERS_WRITE:

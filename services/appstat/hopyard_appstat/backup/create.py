@@ -24,7 +24,17 @@ from hopyard._common.backup_results import BackupResult
 from hopyard._common.private_files import check_own_folder
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, HopyardError, InvalidInput, NotFound, Unavailable
-from hopyard_appstat.backup.files import blob_path, content_of, copy, hash_of, open_plain, opened, plain_size, sync
+from hopyard_appstat.backup.files import (
+    blob_path,
+    content_of,
+    copy,
+    hash_of,
+    one_contains_other,
+    open_plain,
+    opened,
+    plain_size,
+    sync,
+)
 from hopyard_appstat.backup.generations import has_database
 from hopyard_appstat.backup.journal_check import check_journal, consequences
 from hopyard_appstat.backup.local_snapshots import ENDED_STATES, on_nodes_only
@@ -346,8 +356,7 @@ def _opened_target(folder: Path, source: sqlite3.Connection, data: Path) -> Iter
 
 
 def _check_places(data: Path, folder: Path) -> None:
-    inner, outer = folder.resolve(), data.resolve()
-    if inner == outer or outer in inner.parents or inner in outer.parents:
+    if one_contains_other(folder, data):
         raise InvalidInput(
             f"{folder}: is not separate from the data directory {data}: one contains the other, and would be lost with it; name "
             "another folder, best on another disk"

@@ -30,6 +30,13 @@ def blob_path(folder: Path, sha256: str) -> Path:
     return folder / sha256[:2] / sha256
 
 
+def one_contains_other(one: Path, other: Path) -> bool:
+    """Return whether two folders, which need not exist, are the same, or one of them is inside the other. Links are followed."""
+    # `Path.resolve` raises an error for links that lead to each other.
+    first, second = Path(os.path.realpath(one)), Path(os.path.realpath(other))
+    return first.is_relative_to(second) or second.is_relative_to(first)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a plain file for reading.

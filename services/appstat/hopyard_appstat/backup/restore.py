@@ -28,7 +28,7 @@ from hopyard._common.backup_results import Restoration
 from hopyard._common.private_files import make_private_folder, open_private, write_private
 from hopyard._net.auth.secrets_folder import SECRETS
 from hopyard.errors import Conflict, DataLoss, Exhausted, InvalidInput, NotFound
-from hopyard_appstat.backup.files import blob_path, copy, opened, sync
+from hopyard_appstat.backup.files import blob_path, copy, one_contains_other, opened, sync
 from hopyard_appstat.backup.generations import has_database, named, readable_manifests
 from hopyard_appstat.backup.journal_check import check_journal, consequences
 from hopyard_appstat.backup.manifest import BackupManifest
@@ -57,6 +57,10 @@ def restore(
 ) -> Restoration:
     """Make a new data directory of a generation; see `hopyard._common.backup_results.Backups.restore`."""
     data = Path(os.path.abspath(data))
+    if one_contains_other(folder, data):
+        raise InvalidInput(
+            f"{data}: is not separate from the backup {folder}: one contains the other; choose another --data"
+        )
     with Target.open(folder) as target:
         manifest = _chosen(target, number)
         _check_free(data)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from disturbance.program import BEGIN, CHAIN, advance, metrics
+from disturbance.program import BEGIN, CHAIN, METRIC, advance, metrics
 from disturbance.searches import Search
 from hopyard.client.curve_lineage import ancestor
 from hopyard.client.types import Job, JobState, Statistic
@@ -72,6 +72,7 @@ class Reports:
         for job in self._jobs.values():
             if not self._search.hops:  # `disturbance.units` checks their reports.
                 self._check_rows(job, verdict)
+                self._check_best(job, verdict)
             self._check_whole(job, verdict)
         return verdict
 
@@ -97,6 +98,13 @@ class Reports:
                 verdict.wrong += 1
                 verdict.say(f"job {job.id} reported {dict(found)} at {position}; alone it reports {expected}")
 
+    def _check_best(self, job: Job, verdict: Verdict) -> None:
+        """Check the best result of a job, which is one of its own reports."""
+        found, expected = (job.best_value, job.best_position), best(self._rows[job.id])
+        if found != expected:
+            verdict.wrong += 1
+            verdict.say(f"the best result of job {job.id} is {found}; of its reports it is {expected}")
+
     def _check_whole(self, job: Job, verdict: Verdict) -> None:
         curve = self.curve(job)
         end = max([*curve, job.position, job.shared_position if self._search.study else 0])
@@ -120,15 +128,25 @@ class Reports:
         return known[position]
 
 
+def best(curve: Mapping[int, Mapping[str, float]]) -> tuple[float | None, int]:
+    """Return the largest value of a curve and the first position that has it; None and 0 if it is empty."""
+    value, position = max(((row[METRIC], -at) for at, row in curve.items()), default=(None, 0))
+    return value, -position
+
+
 def table(reports: Reports, jobs: Sequence[Job]) -> list[Row]:
-    """Return what must not depend on disturbances: configuration, state, best result and chain of each job, without times."""
+    """Return what must not depend on disturbances: configuration, state, best result and chain of each job, without times.
+
+    Which of several jobs trains a stage that they share does depend on disturbances. The best result of a job that continues another
+    one is therefore that of its whole curve.
+    """
     rows = []
     for job in jobs:
         curve = reports.curve(job)
         end = max(curve, default=0)
-        best = None if job.best_value is None else (job.best_value.hex(), job.best_position)
+        value, at = (job.best_value, job.best_position) if job.parent is None else best(curve)
         chain = curve[end][CHAIN].hex() if end else ""
-        rows.append((job.id, repr(dict(job.hyperparameters)), job.state.value, end, best, chain))
+        rows.append((job.id, repr(dict(job.hyperparameters)), job.state.value, end, value and value.hex(), at, chain))
     return rows
 
 

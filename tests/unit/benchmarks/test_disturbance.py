@@ -19,7 +19,7 @@ from disturbance.schedule import LONGEST, SHORTEST, Disturbance, schedule
 from disturbance.searches import SEARCHES, Search
 from disturbance.services import EFFECT_SECONDS, Counts
 from disturbance.units import Unit, wrong_hops
-from disturbance.verdict import Reports, Verdict, difference, table
+from disturbance.verdict import Reports, Verdict, best, difference, table
 
 from hopyard.client.types import Job, JobState, Report, Statistic
 
@@ -180,14 +180,38 @@ def statistic(number: str, position: int, metrics: Mapping[str, float]) -> Stati
 
 
 def checked(search: Search, jobs: Sequence[Job], statistics: Sequence[Statistic]) -> tuple[int, int, int]:
-    verdict = Reports(search, jobs, statistics).check()
+    verdict = Reports(search, with_best(jobs, statistics), statistics).check()
     assert verdict.ok is not bool(verdict.examples)
     return verdict.wrong, verdict.doubled, verdict.missing
 
 
+def with_best(jobs: Sequence[Job], statistics: Sequence[Statistic]) -> list[Job]:
+    """Return the jobs with the best results of their reports."""
+    found = []
+    for one in jobs:
+        reported = {row.report.position: row.report.metrics for row in statistics if row.job == one.id}
+        value, position = best(reported)
+        found.append(replace(one, best_value=value, best_position=position))
+    return found
+
+
 def test_what_the_program_computes_alone_is_right() -> None:
-    found = Reports(PLAIN, [job("1", 4), job("2", 2, JobState.TERMINATED)], [*rows("1", 4), *rows("2", 2)]).check()
-    assert found == Verdict(positions=6)
+    statistics = [*rows("1", 4), *rows("2", 2)]
+    jobs = with_best([job("1", 4), job("2", 2, JobState.TERMINATED)], statistics)
+    assert Reports(PLAIN, jobs, statistics).check() == Verdict(positions=6)
+
+
+def test_a_wrong_best_result_is_found() -> None:
+    (right,) = with_best([job("1", 4)], rows("1", 4))
+    found = Reports(PLAIN, [replace(right, best_position=right.best_position - 1)], rows("1", 4)).check()
+    assert found.wrong == 1
+    assert "the best result of job 1 is" in found.examples[0]
+
+
+def test_the_best_result_of_a_curve_is_the_first_of_the_largest_values() -> None:
+    curve = {at: {program.METRIC: value} for at, value in ((1, 0.2), (2, 0.7), (3, 0.7), (4, 0.1))}
+    assert best(curve) == (0.7, 2)
+    assert best({}) == (None, 0)
 
 
 def test_a_wrong_value_a_doubled_report_and_a_gap_are_found() -> None:
@@ -249,10 +273,22 @@ def test_training_that_does_not_continue_its_snapshot_is_found() -> None:
 
 
 def test_tables_are_compared_row_by_row() -> None:
-    jobs = [replace(job("1", 4), best_value=0.5, best_position=4)]
+    jobs = with_best([job("1", 4)], rows("1", 4))
     reports = Reports(PLAIN, jobs, rows("1", 4))
     first = table(reports, jobs)
     assert difference(first, table(reports, jobs)) == ""
-    assert "undisturbed" in difference(first, table(reports, [replace(jobs[0], best_position=3)]))
+    assert "undisturbed" in difference(first, table(reports, [replace(jobs[0], best_position=99)]))
     assert "1 rows, disturbed 0" in difference(first, [])
-    assert Counter(len(row) for row in first) == {6: 1}
+    assert Counter(len(row) for row in first) == {7: 1}
+
+
+def test_it_does_not_matter_which_job_trained_a_shared_stage() -> None:
+    found = []
+    for statistics, parents in (
+        ([*rows("1", 4), *rows("2", 4)[2:]], {"2": "1"}),
+        ([*rows("1", 4)[2:], *rows("2", 4)], {"1": "2"}),
+    ):
+        jobs = [job(name, 4, parent=parents.get(name), fork_position=2 if name in parents else 0) for name in "12"]
+        jobs = with_best(jobs, statistics)
+        found.append(table(Reports(PLAIN, jobs, statistics), jobs))
+    assert difference(*found) == ""

@@ -135,7 +135,17 @@ class SchedulerService:
         self._generators = Generators(
             hpgen_pb2_grpc.HyperparameterGeneratorServiceStub(self._hpgen), self._background, time.time
         )
-        predictors = Predictors()
+        self._registry = ConnectionRegistry()
+        limits = Limits(policy_seconds, absence_seconds)
+        self._policies = PolicyProcesses(
+            self._registry,
+            lambda: self.address,
+            self._server.tokens,
+            self._appstat_stub,
+            limits,
+            ResourceLimits(policy_memory),
+        )
+        predictors = Predictors(self._policies.unpacked)
         self._predictions = PredictionDispatcher(
             self._sessions, self._background, time.time, PriorCurves(self._appstat_stub), predictors
         )
@@ -149,16 +159,6 @@ class SchedulerService:
             self._tickets,
             heartbeat_seconds,
             time.time,
-        )
-        self._registry = ConnectionRegistry()
-        limits = Limits(policy_seconds, absence_seconds)
-        self._policies = PolicyProcesses(
-            self._registry,
-            lambda: self.address,
-            self._server.tokens,
-            self._appstat_stub,
-            limits,
-            ResourceLimits(policy_memory),
         )
         self._runtime = Runtime(journal, self._carrier, self._policies)
         self._inspections = Inspections(self._sessions)

@@ -6,7 +6,9 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +55,13 @@ class Node:
         return (await self.hears()).question
 
 
-async def made_here(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
+@asynccontextmanager
+async def unpacked(bundle: str) -> AsyncIterator[Path]:
+    """Return the folder of a bundle, which no predictor here needs."""
+    yield Path(bundle)
+
+
+async def made_here(name: str, parameters: Mapping[str, Any], seconds: float, code: Path | None) -> str:
     """Create a predictor in this process, and return what it reads."""
     return new_predictor(name, parameters).reads
 
@@ -81,7 +89,7 @@ class Shell:
         self.sessions = Sessions(10.0, lambda: 0.0)
         self.answers: list[Answered] = []
         self.earlier = EarlierText()
-        predictors = Predictors(probe=made_here)
+        predictors = Predictors(unpacked, probe=made_here)
         self.predictions = PredictionDispatcher(
             self.sessions, background, lambda: rig.now, self.earlier, predictors, node_seconds
         )

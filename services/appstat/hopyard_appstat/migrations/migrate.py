@@ -11,7 +11,8 @@ from sqlalchemy import URL, Column, Connection, Engine, MetaData, PrimaryKeyCons
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from hopyard.errors import Conflict, DataLoss
-from hopyard_appstat.database.connections import RESTORE, damage_of
+from hopyard_appstat.database.connections import damage_of
+from hopyard_appstat.database.record_chain import RESTORE
 from hopyard_appstat.database.schema import clusters, metadata
 from hopyard_appstat.database.writer import cause_of
 

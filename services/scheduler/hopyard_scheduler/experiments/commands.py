@@ -164,7 +164,7 @@ class ExperimentCommands:
         trusted = trusted_plugins(spec)
         note = "; ".join(said for said in (note, trusted) if said)
         if "predictor" in spec.model_fields_set:
-            await self._predictors.check(spec.predictor)
+            await self._predictors.check(spec.predictor, bundle)
         settings = with_capabilities(settings, capabilities)
         if spec.snapshot.ship_every is not None:
             settings = replace(settings, ship_every=spec.snapshot.ship_every)

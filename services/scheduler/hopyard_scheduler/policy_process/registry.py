@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from hopyard._net.auth import TokenAuthenticator
+from hopyard._runtime.bundle import BundleError, unpack
 from hopyard._runtime.policy_process.capabilities import capabilities_from_proto
 from hopyard._runtime.processes.process_limits import ResourceLimits
 from hopyard._runtime.processes.timeouts import TimeLimitExceeded, within
@@ -239,6 +243,25 @@ class PolicyProcesses:
         )
         code = (lambda: self._packed(bundle)) if bundle else None
         return SpawnedPolicy(launcher, code, bundle, self._folders, self._resources)
+
+    @asynccontextmanager
+    async def unpacked(self, bundle: str) -> AsyncIterator[Path]:
+        """Unpack a code bundle into a new folder, which is deleted when the context ends.
+
+        Raises:
+            InvalidInput: The bundle cannot be unpacked.
+            NotFound: There is no such bundle.
+        """
+        packed = await self._packed(bundle)
+        folder = self._folders.make()
+        try:
+            await asyncio.to_thread((folder / "bundle").write_bytes, packed)
+            await asyncio.to_thread(unpack, folder / "bundle", folder / "code", bundle)
+            yield folder / "code"
+        except BundleError as error:
+            raise InvalidInput(f"bundle: {error}") from error
+        finally:
+            await asyncio.shield(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
     async def _packed(self, bundle: str) -> bytes:
         request = appstat_pb2.GetBlobRequest(sha256=bundle)

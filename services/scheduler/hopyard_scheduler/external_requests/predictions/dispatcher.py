@@ -29,7 +29,7 @@ from hopyard_engine.curve_history import Histories
 from hopyard_scheduler.agents.sessions import Session, Sessions
 from hopyard_scheduler.experiments.program import ExperimentProgram
 from hopyard_scheduler.external_requests.predictions.prior_curves import PriorCurves
-from hopyard_scheduler.external_requests.predictions.probe import Predictors
+from hopyard_scheduler.external_requests.predictions.probe import Predictors, own_code
 
 WINDOW: Final = 16
 """Maximum number of unanswered requests of a node. Further requests wait, and contain the curves at the time of sending."""
@@ -197,8 +197,9 @@ class PredictionDispatcher:
             Unavailable: No node was connected for `node_seconds` seconds (see the class), or the job no longer exists.
         """
         stream, job = self._found(question.asked)
-        spec = self._program(job.experiment.id).spec
-        reads = await self._predictors.reads(spec.predictor) == "curves"
+        program = self._program(job.experiment.id)
+        spec = program.spec
+        reads = await self._predictors.reads(spec.predictor, program.bundle) == "curves"
         earlier = "[]"
         if reads and spec.predictor.earlier:
             earlier = await self._earlier.curves(job.experiment.id, spec, job.experiment.created_at)
@@ -263,7 +264,7 @@ class PredictionDispatcher:
             predictor=resource_manager_pb2.NodePredictor(
                 name=predictor.name,
                 parameters_json=json.dumps(predictor.parameters),
-                bundle=program.bundle if ":" in predictor.name else "",
+                bundle=program.bundle if own_code(predictor) else "",
                 memory_bytes=predictor.memory or 0,
             ),
         )

@@ -11,6 +11,8 @@ import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -28,10 +30,13 @@ SECONDS: Final = 30.0
 
 _MOST_BYTES: Final = 100_000
 
-Probe = Callable[[str, Mapping[str, Any], float], Awaitable[str]]
+Probe = Callable[[str, Mapping[str, Any], float, Path | None], Awaitable[str]]
+
+Unpacked = Callable[[str], AbstractAsyncContextManager[Path]]
+"""Unpacks the code bundle with a hash into a folder that exists until the context ends."""
 
 
-async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str:
+async def probe(name: str, parameters: Mapping[str, Any], seconds: float, code: Path | None) -> str:
     """Return what a predictor reads in addition to the curve to predict: "curves" (of other jobs) or "nothing".
 
     The predictor is created in a process that is killed with its process group before this function returns.
@@ -40,11 +45,13 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
         name: The plugin name of the predictor, or `module:Class`.
         parameters: Its parameters.
         seconds: Time limit in seconds to import and create the predictor.
+        code: The folder with the code of the experiment, in which modules are looked up first; None: it has none.
 
     Raises:
         InvalidInput: The predictor cannot be created, its process ended, or the time limit was exceeded.
     """
-    wanted = {"name": name, "parameters": parameters, "path": sys.path}
+    path = sys.path if code is None else [str(code), *sys.path]
+    wanted = {"name": name, "parameters": parameters, "path": path}
     async with aside("hopyard.predictor.process", f"predictor {name}", priority=0, most_bytes=_MOST_BYTES) as process:
         said = await process.ask(wanted, seconds, "to be made", "while it was made")
     return str(said.get("reads", "nothing"))
@@ -53,19 +60,25 @@ async def probe(name: str, parameters: Mapping[str, Any], seconds: float) -> str
 class Predictors:
     """Determines and caches what the predictors of experiments read.
 
-    After a failure to create a predictor, this predictor (name and parameters) is tried again only after a pause, which
+    After a failure to create a predictor, this predictor (name, parameters and code) is tried again only after a pause, which
     doubles with each consecutive failure. Other predictors are not affected.
 
     Args:
+        unpacked: Unpacks the code of an experiment.
         seconds: Time limit in seconds to create a predictor.
-        probe: Creates a predictor, given name, parameters and time limit, and returns what it reads, or raises
+        probe: Creates a predictor, given name, parameters, time limit and the folder of the code, and returns what it reads, or raises
             HopyardError.
         clock: Returns monotonic seconds.
     """
 
     def __init__(
-        self, seconds: float = SECONDS, probe: Probe = probe, clock: Callable[[], float] = time.monotonic
+        self,
+        unpacked: Unpacked,
+        seconds: float = SECONDS,
+        probe: Probe = probe,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._unpacked = unpacked
         self._seconds = seconds
         self._probe = probe
         self._clock = clock
@@ -73,35 +86,50 @@ class Predictors:
         self._failures: dict[str, Failure] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def check(self, predictor: PredictorSpec) -> None:
-        """Raise InvalidInput unless a predictor can be created now. Cached results are not used."""
-        key = _key(predictor)
+    async def check(self, predictor: PredictorSpec, bundle: str) -> None:
+        """Create a predictor now. Cached results are not used.
+
+        Args:
+            predictor: The predictor.
+            bundle: The hash of the experiment's code bundle, for `module:Class`; empty: it has none.
+
+        Raises:
+            InvalidInput: The predictor cannot be created.
+            NotFound: There is no such bundle.
+        """
+        key = _key(predictor, bundle)
         async with self._locks.setdefault(key, asyncio.Lock()):
             self._reads.pop(key, None)
             self._failures.pop(key, None)
-            await self._look(key, predictor)
+            await self._look(key, predictor, bundle)
 
-    async def reads(self, predictor: PredictorSpec) -> str:
+    async def reads(self, predictor: PredictorSpec, bundle: str) -> str:
         """Return what a predictor reads in addition to the curve to predict: "curves" (of other jobs) or "nothing".
+
+        Args:
+            predictor: The predictor.
+            bundle: The hash of the experiment's code bundle, for `module:Class`; empty: it has none.
 
         Raises:
             InvalidInput: The predictor cannot be created, or failed so recently that no new attempt is made.
+            NotFound: There is no such bundle.
         """
-        key = _key(predictor)
+        key = _key(predictor, bundle)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._reads:
                 failure = self._failures.get(key)
                 if failure is not None and self._clock() < failure.until:
                     raise InvalidInput(failure.error)
-                await self._look(key, predictor)
+                await self._look(key, predictor, bundle)
             return self._reads[key]
 
-    async def _look(self, key: str, predictor: PredictorSpec) -> None:
+    async def _look(self, key: str, predictor: PredictorSpec, bundle: str) -> None:
         try:
-            if ":" not in predictor.name and predictor.name not in plugin_names(PREDICTORS):
+            if not own_code(predictor) and predictor.name not in plugin_names(PREDICTORS):
                 # It raises an error that names the known predictors.
                 load_plugin(PREDICTORS, predictor.name, Predictor)
-            self._reads[key] = await self._probe(predictor.name, predictor.parameters, self._seconds)
+            async with self._unpacked(bundle) if own_code(predictor) and bundle else nullcontext() as code:
+                self._reads[key] = await self._probe(predictor.name, predictor.parameters, self._seconds, code)
         except HopyardError as error:
             before = self._failures.get(key)
             now = self._failures[key] = failed(before, str(error), self._clock())
@@ -111,5 +139,10 @@ class Predictors:
         self._failures.pop(key, None)
 
 
-def _key(predictor: PredictorSpec) -> str:
-    return json.dumps([predictor.name, predictor.parameters], sort_keys=True)
+def own_code(predictor: PredictorSpec) -> bool:
+    """Return True if a predictor is named by `module:Class`, so that it may be in the code of the experiment."""
+    return ":" in predictor.name
+
+
+def _key(predictor: PredictorSpec, bundle: str) -> str:
+    return json.dumps([predictor.name, predictor.parameters, bundle if own_code(predictor) else ""], sort_keys=True)

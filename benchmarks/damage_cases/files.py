@@ -20,7 +20,7 @@ def agent_folder(data: Path) -> Path:
 
 def code_blobs(data: Path) -> set[str]:
     """Return the hashes of the code bundles that the agent has unpacked."""
-    return {path.name[:_HASH_DIGITS] for path in (agent_folder(data) / "bundles").iterdir()}
+    return {path.name[:_HASH_DIGITS] for path in (agent_folder(data) / ".bundles").iterdir()}
 
 
 def _blobs(data: Path) -> list[Path]:
@@ -64,8 +64,8 @@ _CHOICES: Final[dict[str, _Choice]] = {
     "snapshot": _unpacked("snapshots"),
     "snapshot folder": _folders("snapshots"),
     "only snapshot": _unpacked("snapshots"),
-    "bundle": _unpacked("bundles"),
-    "bundle folder": _folders("bundles"),
+    "bundle": _unpacked(".bundles"),
+    "bundle folder": _folders(".bundles"),
     "agent folder": _agent_files,
     "agent id": lambda data: [agent_folder(data) / "agent.id"],
     "agent cluster": lambda data: [agent_folder(data) / "agent.cluster"],
@@ -76,7 +76,7 @@ _ALL: Final = ("only blob", "only code", "only snapshot")
 
 _REMOVED: Final[dict[str, _Choice]] = {
     "only blob": _entries("snapshots"),
-    "only code": _entries("bundles"),
+    "only code": _entries(".bundles"),
     "only snapshot": _snapshot_blobs,
 }
 """What is removed in addition, by kind."""

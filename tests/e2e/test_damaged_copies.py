@@ -133,9 +133,9 @@ def test_the_copy_of_an_agent_is_sent_again_without_the_folder(tmp_path: Path) -
     blob.unlink()
     sent = hopyard(tmp_path, "resend")
     assert sent.returncode == 0, sent.stderr
-    assert f"agent/bundles/{blob.name}.packed" in sent.stdout + sent.stderr
+    assert f"agent/.bundles/{blob.name}.packed" in sent.stdout + sent.stderr
     assert blob.is_file()
 
 
 def _is_bundle(folder: Path, blob: Path) -> bool:
-    return (folder / "hopyard-data" / "agent" / "bundles" / f"{blob.name}.packed").exists()
+    return (folder / "hopyard-data" / "agent" / ".bundles" / f"{blob.name}.packed").exists()

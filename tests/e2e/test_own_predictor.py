@@ -51,6 +51,9 @@ def test_it_is_asked_and_replays_in_its_folder(folder: Path) -> None:
     replayed = call(folder, *HOPYARD, "replay")
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert "every decision is the same" in replayed.stderr
+    # The tests of the folder are collected once, and not again from the data directory.
+    collected = call(folder, sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider")
+    assert collected.returncode == 0, collected.stdout + collected.stderr
 
 
 def test_a_parameter_that_it_does_not_take_is_refused(folder: Path) -> None:

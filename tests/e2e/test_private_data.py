@@ -85,7 +85,7 @@ def test_a_data_directory_is_private_and_the_output_of_training_is_not(place: Pa
         ended = hopyard(place, umask, "run", file, "--data", data, "--slots", 2)
         assert ended.returncode == 0, ended.stderr
     found = below(data)
-    kinds = ("agent/snapshots/?*", "agent/bundles/?*/train.py", "agent/logs/jobs/*/*.log", "logs/*.log", "store/*/?*")
+    kinds = ("agent/snapshots/?*", "agent/.bundles/?*/train.py", "agent/logs/jobs/*/*.log", "logs/*.log", "store/*/?*")
     for pattern in kinds:
         assert list(data.glob(pattern)), f"the experiments left no {pattern}, so this test checks nothing"
     wide = [

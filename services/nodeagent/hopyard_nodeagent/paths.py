@@ -24,8 +24,8 @@ class AgentFolders:
 
         snapshots/<sha256>                  snapshots: folders of trainers, or packed files
         needs/<sha256>.*                    which experiments of which cluster took or need a snapshot, one file per pair
-        bundles/<sha256>.packed             code bundles
-        bundles/<sha256>/                   their unpacked files
+        .bundles/<sha256>.packed            code bundles
+        .bundles/<sha256>/                  their unpacked files; hidden, so that pytest does not collect them
         logs/jobs/<experiment>/<job>.log    output of the job's runs on this node; ranks other than 0: <job>.rank1.log
         logs/jobs/<experiment>/<log>.cut    which part was cut out of the log
         logs/runners/<slot>.log             output of training processes between runs
@@ -76,7 +76,7 @@ class AgentFolders:
     def _make(self) -> None:
         self.snapshots = self.data / "snapshots"
         self.needs = self.data / RECORDS
-        self.bundles = self.data / "bundles"
+        self.bundles = self.data / ".bundles"
         self.logs = self.data / "logs"
         self.processes = self.data / "processes"
         self.partitions = self.data / "partitions"

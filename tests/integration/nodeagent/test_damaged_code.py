@@ -27,7 +27,7 @@ NEXT = RunKey(StreamId("e1"), "j2", 1, 0)
 
 
 def code(cluster: Cluster) -> Path:
-    return cluster.folder / "a" / "bundles" / cluster.bundle
+    return cluster.folder / "a" / ".bundles" / cluster.bundle
 
 
 def packed(cluster: Cluster) -> Path:

@@ -110,7 +110,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     found = []
     for name in ("own", "foreign"):
         data = tmp_path / name
-        code = data / "agent" / "bundles" / ("a" * 64)
+        code = data / "agent" / ".bundles" / ("a" * 64)
         snapshot = data / "agent" / "snapshots" / ("b" * 64)
         for folder in (code, snapshot):
             folder.mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_folders_are_damaged_and_mended(folders: tuple[Path, Path], tmp_path: Pa
     before = files(own)
     made = FileDamage(own, foreign, "bundle folder", damage, (0.0, 0.0, 0.0), tmp_path / "kept")
     made.apply()
-    code = own / "agent" / "bundles" / ("a" * 64)
+    code = own / "agent" / ".bundles" / ("a" * 64)
     assert files(own) != before
     assert code.is_symlink() == (damage == "link")
     made.undo()
@@ -163,7 +163,7 @@ def test_the_only_copy_of_the_code_is_the_damaged_one(folders: tuple[Path, Path]
     made = FileDamage(own, foreign, "only code", "flip", (0.0, 0.0, 0.0), tmp_path / "kept")
     made.apply()
     found = files(own)
-    assert not [name for name in found if "bundles" in name]
+    assert not [name for name in found if ".bundles" in name]
     assert made.names == {"a" * 64}
     assert found[f"store/aa/{'a' * 64}"] != b"own " + b"a" * 64
     assert found[f"store/bb/{'b' * 64}"] == b"own " + b"b" * 64

@@ -273,7 +273,7 @@ def test_what_every_run_needs_must_be_packed(
         "setup at position 0: FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'",
         'the program ended with exit code 1; its last lines:\n  File "x.py"\ncat: data/train.csv: No such file or directory',
         "OSError: data/train.csv not found.",
-        "FileNotFoundError: [Errno 2] No such file or directory: '/node/agent/bundles/5af/data/train.csv'",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/node/agent/.bundles/5af/data/train.csv'",
     ],
 )
 def test_a_missing_file_that_was_not_packed_is_named(partly_packed: Path, error: str) -> None:

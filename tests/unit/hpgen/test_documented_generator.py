@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,20 +15,27 @@ from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
 
-_BLOCK = re.compile(r"^`(\w+\.py)`:.*?^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^`(\w+\.\w+)`[^`]*?\n+```(?:python|yaml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PAGE = Path(__file__).parents[3] / "docs" / "generators.md"
 
 
 @pytest.mark.merge
-def test_the_generator_in_the_documentation_passes_its_test(tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+def test_the_generator_in_the_documentation_passes_its_test_and_searches(tmp_path: Path) -> None:
     files = dict(_BLOCK.findall(_PAGE.read_text()))
-    assert set(files) == {"near_the_best.py", "test_near_the_best.py"}
+    assert set(files) == {"near_the_best.py", "test_near_the_best.py", "experiment.yaml", "parabola.py"}
     assert len(files["near_the_best.py"].splitlines()) <= 40
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_near_the_best.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    hopyard = ("-P", "-c", "from hopyard.cli.main import main; main()")
+    for arguments in (
+        ("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_near_the_best.py"),
+        (*hopyard, "run", "experiment.yaml", "--json"),
+    ):
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["best"]["best_value"] > 0.99
 
 
 def test_the_space_in_the_documentation_can_be_searched() -> None:

@@ -242,7 +242,7 @@ def resend(
     async def act(client: AsyncClient) -> tuple[ExperimentValue, transfer.Resent]:
         chosen = await find(client, experiment)
         address, place = choose(server, data)
-        copies = [] if address else sorted(place.glob(f"agent*/bundles/{chosen.bundle}.packed"))
+        copies = [] if address else sorted(place.glob(f"agent*/.bundles/{chosen.bundle}.packed"))
         return chosen, await transfer.resend(client, chosen, folder, copies)
 
     chosen, sent = with_client(server, data, "hopyard resend", act)

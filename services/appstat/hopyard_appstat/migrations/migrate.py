@@ -115,12 +115,12 @@ def upgrade(engine: Engine) -> None:
     Raises:
         Conflict: A newer version of Hopyard created the database.
     """
+    # Alembic logs details of its operation on each import and run, which users do not need.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     from alembic import command
     from alembic.util import CommandError
 
     config = _config()
-    # Alembic logs details of its operation on each run, which users do not need.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         try:

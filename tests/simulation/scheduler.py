@@ -457,6 +457,7 @@ class Scheduler:
         old, self.core = self.core, None
         self.life += 1
         self.hosts.clear()
+        self._broken.clear()  # Generators are opened anew, and a failure that is not in the journal is forgotten.
         self.given_up.clear()
         self.inboxes.clear()
         for agent in self.agents.values():

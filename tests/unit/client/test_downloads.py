@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hopyard.client.transfer import downloads
 from hopyard.client.transfer.downloads import choose, download
-from hopyard.client.types import Job, JobState, Snapshot
+from hopyard.client.types import Job, JobState, Node, NodeState, Snapshot
 from hopyard.client.wire.connection import Connection
-from hopyard.errors import NotFound, Unsupported
+from hopyard.errors import DataLoss, HopyardError, NotFound, Unsupported
 
 pytestmark = pytest.mark.quick
 
@@ -42,3 +43,28 @@ async def test_processes_are_not_downloaded(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"contains its processes \(provider criu\), which only a node can restore"):
         await download(connection, job, snapshot, [], tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("stored", [NotFound("blob 00 is not in the store"), DataLoss("blob 00 has other bytes")])
+async def test_a_copy_that_the_store_cannot_give_comes_from_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: HopyardError
+) -> None:
+    async def fetch_stored(connection: Connection, sha256: str, file: Path) -> None:
+        raise stored
+
+    asked: list[str] = []
+
+    async def fetch_from_node(connection: Connection, address: str, sha256: str, file: Path) -> None:
+        asked.append(address)
+        raise NotFound(f"{address} has no such snapshot")
+
+    monkeypatch.setattr(downloads, "fetch_stored", fetch_stored)
+    monkeypatch.setattr(downloads, "fetch_from_node", fetch_from_node)
+    job = Job("e1", "5", JobState.COMPLETED, position=10)
+    connection = Connection("127.0.0.1:1", timeout=1.0, patience=0.0)
+    with pytest.raises(type(stored), match=f"the snapshot of job 5 at position 10: {stored}"):
+        await download(connection, job, Snapshot("5", 10, "0" * 64), [], tmp_path / "target")
+    nodes = [Node("n1", "unix:n1", NodeState.UP), Node("n2", "unix:n2", NodeState.UP)]
+    with pytest.raises(NotFound, match="the snapshot of job 5 at position 10: unix:n2 has no such snapshot"):
+        await download(connection, job, Snapshot("5", 10, "0" * 64, nodes=("n2",)), nodes, tmp_path / "target")
+    assert asked == ["unix:n2"]

@@ -77,7 +77,10 @@ async def download(
     await asyncio.to_thread(_make_room, target)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         packed = Path(scratch) / "packed"
-        await fetch(connection, snapshot, nodes, packed)
+        try:
+            await fetch(connection, snapshot, nodes, packed)
+        except (NotFound, DataLoss) as error:
+            raise type(error)(f"the snapshot of job {job.id} at position {snapshot.position}: {error}") from error
         try:
             await asyncio.to_thread(snapshot_file.unpack, packed, target, snapshot.sha256)
         except snapshot_file.SnapshotFileError as error:
@@ -95,14 +98,14 @@ async def fetch(connection: Connection, snapshot: Snapshot, nodes: Sequence[Node
     """Write the packed bytes of a snapshot to `file`: from the store, else from one of `nodes` that has it.
 
     Raises:
-        Unavailable: The store is not reachable. Or it does not have the snapshot, and the node tried last is not reachable.
+        Unavailable: The store is not reachable. Or its copy is missing or damaged, and the node tried last is not reachable.
         NotFound: The store does not have the snapshot, and no node should have it or the node tried last does not have it.
-        DataLoss: The bytes from the store, or from the node tried last, do not match the hash.
+        DataLoss: The bytes from the node tried last do not match the hash, or those from the store if no node should have it.
     """
     missed: NotFound | Unavailable | DataLoss
     try:
         return await fetch_stored(connection, snapshot.sha256, file)
-    except NotFound as error:
+    except (NotFound, DataLoss) as error:
         missed = error
     # A snapshot that is not uploaded yet exists only on nodes.
     for node in [node for node in nodes if node.id in snapshot.nodes]:

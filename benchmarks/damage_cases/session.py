@@ -18,13 +18,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from damage_cases.cluster import RELEASED
 from damage_cases.specs import CHAIN, ENDED, LAST, SLOTS, TREE, spec
+from damage_cases.tables import table
 from hopyard.cli import main as command_line
 from hopyard.client import Client
 from hopyard.client.types import Experiment, ExperimentState
@@ -88,7 +89,9 @@ def read(data: str) -> None:
     found: dict[str, Any] = {"experiments": [], "replay": {}, "error": ""}
     try:
         with Client.stored(data) as client:
-            found["experiments"] = [_table(client, one) for one in client.experiments()]
+            found["experiments"] = [
+                table(one, client.jobs(one), client.statistics(one)) for one in client.experiments()
+            ]
     except HopyardError as error:
         found["error"] = f"{type(error).__name__}: {error}"
     for one in found["experiments"]:
@@ -98,53 +101,12 @@ def read(data: str) -> None:
     _print(found)
 
 
-def _table(client: Client, experiment: Experiment) -> Mapping[str, Any]:
-    """Return what must not depend on damage: the state, the jobs and all reports of an experiment."""
-    code = experiment.reason_code
-    jobs = [
-        [
-            *(job.id, _text(job.hyperparameters), job.state.value, job.position, _exact(job.best_value)),
-            *(job.best_position, _exact(job.last_value), job.parent, job.fork_position),
-        ]
-        for job in client.jobs(experiment)
-    ]
-    reports = [
-        [
-            *(
-                one.job,
-                one.report.position,
-                sorted((name, _exact(value)) for name, value in one.report.metrics.items()),
-            ),
-            one.report.finished,
-        ]
-        for one in client.statistics(experiment)
-    ]
-    return {
-        "id": experiment.id,
-        "name": experiment.name,
-        "state": experiment.state.value,
-        "reason_code": code.value if code is not None else "",
-        "reason": experiment.reason,
-        "best": [experiment.best_job, _exact(experiment.best_value), experiment.best_position],
-        "jobs": jobs,
-        "reports": sorted(reports, key=_text),
-    }
-
-
 def _command(*arguments: str) -> tuple[int, str, str]:
     """Return the exit code, the output and the errors of a command."""
     out, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(errors):
         code = command_line.run(list(arguments))
     return code, out.getvalue(), errors.getvalue()
-
-
-def _exact(value: float | None) -> str:
-    return "none" if value is None else value.hex()
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _print(value: object) -> None:

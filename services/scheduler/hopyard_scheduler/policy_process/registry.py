@@ -37,6 +37,7 @@ from hopyard_scheduler.policy_process.own_policy import OwnPolicyLauncher
 from hopyard_scheduler.policy_process.policy import Limits, ProcessSource, RemotePolicy
 from hopyard_scheduler.policy_process.spawn import SpawnedPolicy
 from hopyard_scheduler.policy_process.state_delta import terms_to_proto
+from hopyard_scheduler.runtime.journal import persist
 
 REVIEW_ABSENCE_SECONDS: Final = 15.0
 """Time limit in seconds for a process to connect for the review of a new experiment."""
@@ -252,7 +253,7 @@ class PolicyProcesses:
             InvalidInput: The bundle cannot be unpacked.
             NotFound: There is no such bundle.
         """
-        packed = await self._packed(bundle)
+        packed = await persist(lambda: self._packed(bundle))
         folder = self._folders.make()
         try:
             await asyncio.to_thread((folder / "bundle").write_bytes, packed)

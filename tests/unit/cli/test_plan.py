@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from hopyard._common.plugins import load_plugin
+from hopyard._runtime.bundle import code_hash
 from hopyard.cli.commands.experiments import plan_preview
 from hopyard.cli.main import run
+from hopyard.client.submission import pack, prepare
+from hopyard_scheduler.experiments.program import ExperimentProgram
 
 pytestmark = pytest.mark.quick
 
@@ -75,6 +78,83 @@ def test_several_files_share_what_they_have_in_common(tmp_path: Path, capsys: py
     text = capsys.readouterr().out
     assert "all together" in text
     assert "least on 3" in text
+
+
+PROGRAM = f"name: x\ntrainer: train.py:X\nmetric: {{name: m, mode: max}}\n{SPACE}generator: grid\n"
+
+
+def _written(folder: Path, more: str = "", code: str = "x = 1\n", name: str = "search.yaml") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(code)
+    (folder / name).write_text(PROGRAM + more)
+    return folder / name
+
+
+def test_programs_with_equal_names_in_different_folders_share_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = _written(tmp_path / "one"), _written(tmp_path / "other", code="x = 2\n")
+    found = _planned(capsys, one, other)
+    assert (found["total_steps"], found["unique_steps"]) == (80, 56)
+    assert found["merge_rate"] == found["files"][0]["merge_rate"] == 80 / 56
+
+
+@pytest.mark.parametrize("folder", ["one", "copy"])
+def test_a_program_and_its_copy_share_everything(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = _written(tmp_path / "one"), _written(tmp_path / folder)
+    assert _planned(capsys, one, other)["unique_steps"] == 28
+
+
+def test_files_of_one_folder_share_their_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = _written(tmp_path / "one"), _written(tmp_path / "one", "weight: 2\n", name="other.yml")
+    assert _planned(capsys, one, other)["unique_steps"] == 28
+
+
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ("policy: stage_tree\nweight: 3\nresources: {slots: 2}\nlogs: {per_job: 1MiB}\n", True),
+        ("environment: {DEPTH: '3'}\n", False),
+        ("resources: {per_job: {cpus: 2}}\n", False),
+        ("resources: {per_job: {gpus: 1}}\n", False),
+        ("working_directory: .\n", False),
+        ("interpreter: /usr/bin/python3\n", False),
+        ("snapshot: {provider: framework}\n", False),
+        ("unit: steps\n", False),
+        ("seed: 5\n", False),
+    ],
+)
+def test_programs_are_equal_where_the_scheduler_calls_them_equal(
+    more: str, same: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [_written(tmp_path / "one"), _written(tmp_path / "other", more)]
+    assert (_planned(capsys, *files)["unique_steps"] == 28) is same
+    roots = set[str]()
+    for file in files:
+        submission = prepare(file)
+        program = ExperimentProgram(submission.spec, "", submission.interpreter(""))
+        roots.add(program.root(code_hash(pack(submission.folder).data)))
+    assert (len(roots) == 1) is same
+
+
+def test_files_without_a_program_share_values_across_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name / "space.yaml" for name in ("one", "other")]
+    for file in files:
+        _written(file.parent, code=f"# {file}\n")
+        file.write_text(SPACE)
+    assert _planned(capsys, *files)["unique_steps"] == 28
+
+
+def test_a_code_folder_that_cannot_be_packed_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = _written(tmp_path / "one"), _written(tmp_path / "other")
+    (other.parent / "data").symlink_to("/")
+    assert run(["plan", str(other)]) == 0  # The code of one file is not compared.
+    assert run(["plan", str(one), str(other)]) == 2
+    assert f"{other}: the code folder cannot be packed: " in capsys.readouterr().err.replace("\n", "")
 
 
 def test_an_experiments_own_generator_proposes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from hopyard.errors import InvalidInput
 from hopyard.space import Problem, field_name, show
 from hopyard.spec.error_text import Path, problems_of
 from hopyard.spec.errors import SpecError, SpecProblem
-from hopyard.spec.models import ExperimentSpec, program_problems
+from hopyard.spec.models import PROGRAM_FIELDS, ExperimentSpec, program_problems
 from hopyard.spec.overflow_check import overflow_problems
 from hopyard.spec.yaml_document import read_document
 
@@ -57,7 +57,7 @@ def load_spec(text: str, source: str = "experiment", *, missing: Mapping[str, ob
     spec: ExperimentSpec | None = None
     if document.data is not None or not problems:
         data: object = document.data
-        if missing is not None and isinstance(data, dict) and not data.keys() & {"trainer", "command", "log"}:
+        if missing is not None and isinstance(data, dict) and data.keys().isdisjoint(PROGRAM_FIELDS):
             data = {**missing, **data}
         spec, mistakes = _given(data)
         # Report unreadable parts only once. They have no value, which would be reported as a second mistake.

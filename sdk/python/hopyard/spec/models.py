@@ -38,6 +38,9 @@ MAX_REPORTS: Final = 100_000
 REMOTE: Final = "remote:"
 """Prefix of the names of policies that run in separate processes and connect to the scheduler."""
 
+PROGRAM_FIELDS: Final = ("trainer", "command", "log")
+"""The fields of an experiment file of which exactly one describes its program."""
+
 DEFAULT_PREDICTOR: Final = "pooled"
 """The predictor of an experiment whose file does not name one."""
 
@@ -399,7 +402,7 @@ def program_problems(data: Mapping[str, object]) -> list[Problem]:
     Args:
         data: The fields of the experiment file; None is the same as a missing field.
     """
-    given = [name for name in ("trainer", "command", "log") if data.get(name) is not None]
+    given = [name for name in PROGRAM_FIELDS if data.get(name) is not None]
     if len(given) == 1:
         return []
     place = (given[1],) if given else ()

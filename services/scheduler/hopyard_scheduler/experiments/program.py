@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Final
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS
 from hopyard.spec import ExperimentSpec, configuration_seed, spec_from_json
+from hopyard.spec.identity import inputs_hash, interpreter_path, program_inputs, training_inputs, training_root
 from hopyard.v1 import resource_manager_pb2
 from hopyard_engine.core.types import Settings
 
@@ -42,7 +42,7 @@ class ExperimentProgram:
         spec = self.spec
         message = resource_manager_pb2.RunProgram(
             bundle=self.bundle,
-            interpreter=self._interpreter(),
+            interpreter=interpreter_path(spec, self.interpreter),
             environment=spec.environment,
             inherit_environment=spec.inherit_environment,
             working_directory=spec.working_directory or "",
@@ -65,16 +65,12 @@ class ExperimentProgram:
         return message
 
     def root(self, code: str) -> str:
-        """Return the root of the search plan: a hash of everything that makes trainings of equal configurations identical.
-
-        It covers the code, the trainer or command, the interpreter, the environment, the unit of positions, the seed,
-        the snapshot provider, and the CPUs and GPUs per job, because the number of threads changes the results.
+        """Return the root of the search plan for trainings of this program; see `training_root`.
 
         Args:
-            code: A hash of the files in the code bundle; empty: there is no code bundle. Programs without a bundle have
-                the same root if all other values are equal.
+            code: A hash of the files in the code bundle; empty: there is no code bundle.
         """
-        return _hashed(self.sameness(code))
+        return training_root(self.spec, code, self.interpreter)
 
     def sameness(self, code: str) -> dict[str, Any]:
         """Return the values that `root` hashes, by name.
@@ -82,8 +78,7 @@ class ExperimentProgram:
         Args:
             code: A hash of the files in the code bundle, which becomes the value `code`; empty: there is none.
         """
-        spec = self.spec
-        return {**self._common(code), "seed": spec.seed, "provider": spec.snapshot.provider}
+        return training_inputs(self.spec, code, self.interpreter)
 
     def training(self, code: str) -> str:
         """Return a hash of everything that makes trainings take equally long on slots of one kind.
@@ -97,35 +92,7 @@ class ExperimentProgram:
         """
         spec = self.spec
         space = {"space": spec.space.to_dict(), "constraints": spec.constraints, "data": spec.data}
-        return _hashed({**self._common(code), **space})
-
-    def _common(self, code: str) -> dict[str, Any]:
-        spec = self.spec
-        return {
-            "code": code,
-            "trainer": spec.trainer,
-            "command": spec.command,
-            "log": spec.log.model_dump(mode="json") if spec.log is not None else None,
-            "interpreter": self._interpreter(),
-            "environment": spec.environment,
-            "working_directory": spec.working_directory,
-            "unit": spec.unit,
-            "cpus": spec.resources.per_job.cpus,
-            "gpus": spec.resources.per_job.gpus,
-        }
-
-    def _interpreter(self) -> str:
-        """Return the path of the Python interpreter for the runs; empty: none is known.
-
-        It is that of the specification if it is absolute, else the client's, else the relative one of the
-        specification.
-        """
-        named = self.spec.interpreter or ""
-        return named if named.startswith("/") else self.interpreter or named
-
-
-def _hashed(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        return inputs_hash({**program_inputs(spec, code, self.interpreter), **space})
 
 
 def program_of(payload: Mapping[str, Any]) -> ExperimentProgram:

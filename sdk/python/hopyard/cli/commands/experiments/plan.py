@@ -42,8 +42,11 @@ def plan(
     also reports how many steps are expected to be trained again.
 
     All trials of the file's generator are assumed to train up to `stop.max_iterations`; steps are units of the
-    position. A file without a program needs only `space` and `stop`, and is searched as a grid. Several files are
-    reported one by one and together.
+    position. A file without a program needs only `space` and `stop`, and is searched as a grid.
+
+    Several files are reported one by one and together. Trials of two files share training if the scheduler regards it as
+    the same: equal code in their folders (except experiment files), program, interpreter, environment, working
+    directory, unit, seed, snapshot provider, and threads and GPUs per job. Files without a program have no code.
 
     **Examples:** `hopyard plan experiment.yaml --slots 8`, `hopyard plan a.yaml b.yaml --json | jq .merge_rate`
     """

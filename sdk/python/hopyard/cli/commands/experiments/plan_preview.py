@@ -1,7 +1,8 @@
 """Computes the amount of training that a search needs if common beginnings of its trials are trained once.
 
 Trials whose hyperparameters have the same values up to a position have the same training up to there (Hippo, section 3.2). A trial is
-the training of one configuration.
+the training of one configuration. Trials of several experiment files share training only if `training_root`, by which the scheduler
+looks up earlier training, is the same.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from hopyard._common.plugins import GENERATORS, POLICIES, load_plugin
+from hopyard._runtime.bundle import code_hash
 from hopyard.cli.commands.experiments.preflight import checked_policy, expected_retraining, policy_notes
 from hopyard.cli.commands.experiments.requirements import check_plugins
-from hopyard.client.submission import Submission, read_text
+from hopyard.client.submission import Submission, pack, read_text
 from hopyard.errors import InvalidInput
 from hopyard.generator import Generator
 from hopyard.policy import Policy
 from hopyard.sequences import PrefixTree, Request
-from hopyard.spec import ExperimentSpec, load_search
+from hopyard.spec import ExperimentSpec, load_search, read_fields
+from hopyard.spec.identity import training_root
+from hopyard.spec.models import PROGRAM_FIELDS
 
 _MOST: Final = 100_000
 
@@ -60,13 +64,15 @@ def planned(files: Sequence[Path], slots: int | None) -> tuple[list[tuple[Path, 
 
     Raises:
         SpecError: A file is invalid.
-        InvalidInput: A file is unreadable, has no `max_iterations` or number of jobs, or its policy cannot be created.
+        InvalidInput: A file is unreadable, has no `max_iterations` or number of jobs, its policy cannot be created, or, of several
+            files, a code folder cannot be packed.
     """
     submissions = [_submission(file) for file in files]
     again = [expected_retraining(one) for one in submissions]
-    specs = list(zip(files, map(_with_generator, submissions), strict=True))
-    count = slots or max((spec.resources.slots or 1 for _, spec in specs), default=1)
-    requests = [(file, list(_requests(file, spec))) for file, spec in specs]
+    specs = [_with_generator(one) for one in submissions]
+    count = slots or max((spec.resources.slots or 1 for spec in specs), default=1)
+    roots = _roots(submissions) if len(submissions) > 1 else [""]
+    requests = [(file, list(_requests(file, spec, root))) for file, spec, root in zip(files, specs, roots, strict=True)]
     alone = [(file, _plan(found, count, more)) for (file, found), more in zip(requests, again, strict=True)]
     return alone, _plan([request for _, found in requests for request in found], count, sum(again))
 
@@ -83,7 +89,9 @@ def plan_notes(files: Sequence[Path]) -> list[str]:
 
 def _submission(file: Path) -> Submission:
     text = read_text(file)
-    submission = Submission(text, str(file), load_search(text, str(file)), file.absolute().parent)
+    spec = load_search(text, str(file))
+    folder = None if read_fields(text).keys().isdisjoint(PROGRAM_FIELDS) else file.absolute().parent
+    submission = Submission(text, str(file), spec, folder)
     check_plugins(submission)
     return submission
 
@@ -102,6 +110,26 @@ def _with_generator(submission: Submission) -> ExperimentSpec:
     return spec.with_generator(policy.generator)
 
 
+def _roots(submissions: Sequence[Submission]) -> list[str]:
+    """Return for each experiment what its trials must have in common with those of another one to share training.
+
+    Files without a program have no code, so they are compared by their other fields.
+
+    Raises:
+        InvalidInput: A code folder cannot be packed.
+    """
+    codes: dict[Path | None, str] = {None: ""}
+    roots: list[str] = []
+    for one in submissions:
+        if one.folder not in codes:
+            try:
+                codes[one.folder] = code_hash(pack(one.folder).data)
+            except InvalidInput as error:
+                raise InvalidInput(f"{one.source}: {error}") from error
+        roots.append(training_root(one.spec, codes[one.folder], one.interpreter("")))
+    return roots
+
+
 def _plan(requests: Sequence[Request], slots: int, retrained: int) -> PlanPreview:
     tree = PrefixTree(requests)
     return PlanPreview(
@@ -116,7 +144,7 @@ def _plan(requests: Sequence[Request], slots: int, retrained: int) -> PlanPrevie
     )
 
 
-def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
+def _requests(file: Path, spec: ExperimentSpec, root: str) -> Iterator[Request]:
     length = spec.stop.max_iterations
     if length is None:
         raise InvalidInput(f"{file}: stop.max_iterations is missing: a plan needs to know how long a trial is")
@@ -124,8 +152,6 @@ def _requests(file: Path, spec: ExperimentSpec) -> Iterator[Request]:
     generator = kind(spec.search_space, spec.generator.seed, **spec.generator.parameters)
     if generator.size is None and spec.stop.jobs is None and spec.space.size is None and spec.generator.name != "grid":
         raise InvalidInput(f"{file}: stop.jobs is missing: a plan needs to know how many trials there are")
-    # Everything else that determines a training. Trials that differ in it share nothing.
-    root = (spec.trainer, spec.command, str(spec.log), spec.interpreter, str(spec.environment), spec.unit, spec.seed)
     if spec.stop.jobs == 0:
         raise InvalidInput(f"{file}: stop.jobs is 0: clients request the trials, so they are unknown")
     for number in range(min(spec.stop.jobs or _MOST, _MOST) + 1):

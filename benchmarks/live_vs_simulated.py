@@ -219,7 +219,10 @@ def simulated(
     result = simulate(
         TraceWorkload(traces),
         policy.name,
-        parameters={**policy.parameters, **(terms or {})},
+        parameters={
+            **{f"policy.{name}": value for name, value in policy.parameters.items()},
+            **{f"experiment.{name}": value for name, value in (terms or {}).items()},
+        },
         slots=slots,
         target=target,
         costs=costs,

@@ -189,7 +189,10 @@ def run(search: Search) -> dict[str, Any]:
     result = simulate(
         workload(search.traces, search.half),
         policy.name,
-        parameters={**terms_of(search.traces).parameters(), **policy.parameters},
+        parameters={
+            **{f"experiment.{name}": value for name, value in terms_of(search.traces).parameters().items()},
+            **{f"policy.{name}": value for name, value in policy.parameters.items()},
+        },
         slots=search.slots,
         order_seed=search.order_seed,
         target=search.target,

@@ -72,7 +72,10 @@ def _search(case: Case, configurations: Sequence[Configuration], earlier: Sequen
             Reporting(replace(case.task, configurations=configurations)),
             case.policy,
             fleet=case.fleet,
-            parameters={**case.parameters, **case.terms},
+            parameters={
+                **{f"policy.{name}": value for name, value in case.parameters.items()},
+                **{f"experiment.{name}": value for name, value in case.terms.items()},
+            },
             target=case.target,
             max_time=case.max_time,
             seed=case.seed,

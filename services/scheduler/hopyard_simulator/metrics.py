@@ -50,7 +50,8 @@ class Result:
 
     Attributes:
         policy: The policy's name.
-        parameters: The parameters of the policy, and the given settings of the experiment, such as `kill_threshold`.
+        parameters: The parameters of the policy, and the given terms of the experiment, such as `kill_threshold`. A name that
+            both have is given in full: `policy.NAME` or `experiment.NAME`.
         predictor: The name of the predictor; None: the policy requested no prediction.
         metric: The metric's name.
         mode: Whether larger (max) or smaller (min) values are better.

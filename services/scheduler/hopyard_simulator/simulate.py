@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from hopyard._common.plugins import parameter_names
 from hopyard.errors import InvalidInput
@@ -29,30 +29,12 @@ from hopyard_engine.policy_host.factory import new_policy, policy_class, review,
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import JoiningExperiment, arrivals, results
 from hopyard_simulator.metrics import POOLS, Result
+from hopyard_simulator.parameters import PREDICTOR, Parameters, resolve
 from hopyard_simulator.partitions import PartitionedWorkload, Partitions
 from hopyard_simulator.predictions import PredictionCache, SimulatedPredictions
 from hopyard_simulator.prior_results import trained
 from hopyard_simulator.workload import Workload
 from hopyard_simulator.world import NAME, World
-
-TERMS: Final[Mapping[str, tuple[type, float]]] = {
-    "kill_threshold": (float, -math.inf),
-    "target_over": (int, 1),
-    "low": (float, -math.inf),
-    "high": (float, -math.inf),
-    "max_failures": (int, 0),
-    "max_losses": (int, 0),
-    "snapshot_every": (int, 0),
-    "keep_latest": (int, 1),
-    "keep_best": (int, 0),
-    "snapshot_quota": (int, 0),
-    "concurrency": (int, 1),
-    "kill_after": (float, 0),
-    "grace": (float, 0),
-}
-"""Terms of an experiment that `parameters` may set in addition to the policy's: type and minimum."""
-
-_PREDICTOR: Final = "predictor."
 
 
 def simulate(
@@ -91,7 +73,8 @@ def simulate(
         slots: The number of equal slots, one on each node. Exactly one of `slots` and `fleet` must be given.
         fleet: The slots and their nodes, instead of `slots`.
         parameters: By name: parameters of the policy, terms of the experiment (settings such as `kill_threshold`, listed
-            in `TERMS`), and, as `predictor.NAME`, parameters of the predictor.
+            in `hopyard_simulator.parameters`), and, as `predictor.NAME`, parameters of the predictor. `policy.NAME` and
+            `experiment.NAME` name a parameter and a term that have the same name, which is ambiguous alone.
         target: The search ends when a report is at least as good. With the term `target_over` above 1, the mean of a job's last
             `target_over` reports is compared instead. None: no target.
         max_time: The search ends after this many virtual seconds; None: no limit.
@@ -128,11 +111,12 @@ def simulate(
     if (slots is None) == (fleet is None):
         raise InvalidInput("give either slots or a fleet")
     hosts = fleet if fleet is not None else Fleet(slots or 0)
-    of_predictor = {k.removeprefix(_PREDICTOR): v for k, v in (parameters or {}).items() if k.startswith(_PREDICTOR)}
-    if of_predictor and not isinstance(predictor, str):
-        raise InvalidInput(f"{_PREDICTOR}{', '.join(of_predictor)}: say whose they are: give the predictor by its name")
-    others = {key: value for key, value in (parameters or {}).items() if not key.startswith(_PREDICTOR)}
-    made, name, given, terms = _policy(policy, others)
+    made, name, given = _policy(policy, parameters or {})
+    if given.predictor and not isinstance(predictor, str):
+        raise InvalidInput(
+            f"{PREDICTOR}{', '.join(given.predictor)}: say whose they are: give the predictor by its name"
+        )
+    terms = given.terms
     if made.needs_data and data is None:
         raise InvalidInput(
             f"policy {name} sends jobs to partitioned data: say how they lie, such as --data train=8 (`data`)"
@@ -171,10 +155,12 @@ def simulate(
         constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
     settings = replace(with_capabilities(settings, capabilities_of(made)), **terms)
-    note = _reviewed(policy, name, given, settings, space, placed)
+    note = _reviewed(policy, name, given.policy, settings, space, placed)
     seen = foreseen if foreseen is not None else PredictionCache()
     proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}
-    questions = _Questions(proposed, generator, SimulatedPredictions(_predictor(predictor, of_predictor, seen), seen))
+    questions = _Questions(
+        proposed, generator, SimulatedPredictions(_predictor(predictor, given.predictor, seen), seen)
+    )
     world = World(
         workload,
         made,
@@ -197,7 +183,7 @@ def simulate(
             watch(world)
     who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
     asked = who if questions.asked else None
-    return _result(world, name, {**given, **terms}, hosts.slots, seed, order_seed, target, asked, questions, note)
+    return _result(world, name, given.shown(), hosts.slots, seed, order_seed, target, asked, questions, note)
 
 
 def _predictor(
@@ -358,34 +344,26 @@ class _Questions:
 
 def _policy(
     policy: str | type[Policy] | Callable[..., Policy], parameters: Mapping[str, Any]
-) -> tuple[Policy, str, dict[str, Any], dict[str, Any]]:
-    """Create the policy.
+) -> tuple[Policy, str, Parameters]:
+    """Create the policy, and assign the parameters of a simulation to the policy, the experiment and the predictor.
 
     Args:
         policy: The policy's name, its class, or a function that creates it.
-        parameters: Parameters of the policy, and terms of the experiment (settings such as `kill_threshold`, listed in
-            `TERMS`).
+        parameters: The parameters by their short or full names.
 
     Returns:
-        The policy, its name, its own parameters, and the terms among the parameters.
+        The policy, its name, and the parameters.
 
     Raises:
-        InvalidInput: A parameter is unknown, or a term is not a number in its range.
+        InvalidInput: The policy does not exist or rejects a parameter, a name is ambiguous or unknown, or a term is not a
+            number in its range.
     """
     made_by = policy_class(policy) if isinstance(policy, str) else policy
     name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
     takes = set(parameter_names(made_by) if isinstance(made_by, type) else inspect.signature(made_by).parameters)
-    terms = {key: value for key, value in parameters.items() if key not in takes and key in TERMS}
-    own = {key: value for key, value in parameters.items() if key not in terms}
-    unknown = sorted(set(own) - takes)
-    if unknown:
-        raise InvalidInput(
-            f"policy {name} has no parameter {', '.join(unknown)}; it has: {', '.join(sorted(takes)) or 'none'}; an "
-            f"experiment's terms are: {', '.join(TERMS)}"
-        )
-    _check(terms)
-    made = new_policy(policy, own) if isinstance(policy, str) else policy(**own)
-    return made, name, own, terms
+    given = resolve(parameters, name, takes)
+    made = new_policy(policy, given.policy) if isinstance(policy, str) else policy(**given.policy)
+    return made, name, given
 
 
 def _reviewed(
@@ -414,19 +392,3 @@ def _reviewed(
     if isinstance(policy, str):
         return review(name, new_policy(policy, own), settings, space, data)
     return review(name, policy(**own), settings, space, data) if isinstance(policy, type) else ""
-
-
-def _check(terms: Mapping[str, Any]) -> None:
-    """Raise InvalidInput unless the experiment's settings in `terms`, by name, are numbers in the ranges of `TERMS`.
-
-    If `terms` has both `low` and `high` (the bounds of the metric for predictors), `low` must be less than `high`.
-    """
-    for key, value in terms.items():
-        kind, least = TERMS[key]
-        allowed = int if kind is int else (int, float)
-        if not isinstance(value, allowed) or isinstance(value, bool) or (kind is float and not math.isfinite(value)):
-            raise InvalidInput(f"{key} must be a {'whole' if kind is int else 'finite'} number, found {value!r}")
-        if value < least:
-            raise InvalidInput(f"{key} must be at least {least:g}, found {value!r}")
-    if "low" in terms and "high" in terms and not terms["low"] < terms["high"]:
-        raise InvalidInput(f"low must be below high, found {terms['low']!r} and {terms['high']!r}")

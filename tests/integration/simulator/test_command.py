@@ -115,6 +115,12 @@ def test_the_table(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "never" in said(capsys, traces, "--slots", "2", "--target", "7")
 
 
+def test_full_names_of_parameters(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asking = [traces, "--policy", "median", "--set", "policy.least_jobs=2", "--set", "experiment.grace=1.5"]
+    found = document(capsys, *asking, "--set", "policy.grace=2", "--set", "experiment.max_losses=3")
+    assert found["parameters"] == {"least_jobs": 2, "policy.grace": 2, "experiment.grace": 1.5, "max_losses": 3}
+
+
 def test_what_the_policy_notes_on_the_terms(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [traces, "--policy", "sha", "--jobs", "2", "--set", "eta=3", "--slots", "2"]
     note = "policy sha: 2 configurations are too few for 3 rungs at eta 3"
@@ -168,6 +174,11 @@ def test_the_same_bytes(traces: str) -> None:
             "--set foo=1",
             2,
             "policy default has no parameter foo; it has: ahead, barrier, elastic, epoch, width; an experiment's terms",
+        ),
+        (
+            "--policy median --set grace=1",
+            2,
+            "grace is ambiguous: it is a parameter of policy median and a term of the experiment; use policy.grace or experiment.grace",
         ),
         ("--set foo", 2, "--set: needs KEY=VALUE, found 'foo'"),
         ("--set epoch=[", 2, "--set epoch: '[' is no value of YAML"),

@@ -64,7 +64,7 @@ def command(
             "--set",
             metavar="KEY=VALUE",
             help="A parameter of the policy, a term of the experiment such as kill_threshold, or as predictor.KEY one of the "
-            "predictor; repeatable.",
+            "predictor; repeatable. If policy and experiment have KEY: policy.KEY or experiment.KEY.",
             show_default=False,
         ),
     ] = None,

@@ -69,7 +69,12 @@ async def test_an_experiment_with_it_is_refused_and_the_scheduler_goes_on(client
     assert await client.experiments() == []
 
 
-async def test_a_predictor_in_the_code_of_the_experiment_is_made(client: AsyncClient, tmp_path: Path) -> None:
+async def test_a_predictor_in_the_code_of_the_experiment_is_made(
+    client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     file = experiment(tmp_path / "e", jobs=1, length=3, more="predictor: 'only_in_the_bundle:Mine'")
     source = "from tests.integration.predictors import Toy\n\nclass Mine(Toy):\n    pass\n"
     (file.parent / "only_in_the_bundle.py").write_text(source)
@@ -78,4 +83,5 @@ async def test_a_predictor_in_the_code_of_the_experiment_is_made(client: AsyncCl
     (file.parent / "only_in_the_bundle.py").write_text("raise RuntimeError('not today')")
     with pytest.raises(InvalidInput, match="not today"):
         await client.create(file)
-    assert list(Path(tempfile.gettempdir()).glob("hopyard-policies-*/policy-*")) == []  # noqa: ASYNC240 - quick
+    assert len(list(folder.glob("hopyard-policies-*"))) == 1
+    assert list(folder.glob("hopyard-policies-*/policy-*")) == []

@@ -196,7 +196,9 @@ def test_a_snapshot_is_loaded_where_it_lies_and_a_packed_one_unpacked(saved: Pat
     assert loadable(tmp_path / "file", info.sha256, tmp_path / "unpacked") == tmp_path / "unpacked"
     assert tree(tmp_path / "unpacked") == tree(saved)
     with (saved / "state" / "torch.pt").open("r+b") as file:
-        file.write(b"x")
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
     with pytest.raises(SnapshotCorruptError, match=f"expected {info.sha256}"):
         loadable(saved, info.sha256, tmp_path / "other")
 

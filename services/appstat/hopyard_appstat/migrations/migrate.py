@@ -66,13 +66,15 @@ def revision(connection: Connection, database: URL | Path) -> str | None:
     Raises:
         DataLoss: It has tables of AppStat, but no readable revision.
     """
-    found = inspect(connection)
-    if not {_VERSION.name, *metadata.tables} & set(found.get_table_names()):
+    tables = _tables(connection)
+    if not tables:
         return None
-    revisions = connection.scalars(select(_VERSION.c.version_num)).all() if found.has_table(_VERSION.name) else []
-    if len(revisions) == 1 and isinstance(revisions[0], str):
-        return revisions[0]
-    what = f"holds {revisions!r:.80}" if found.has_table(_VERSION.name) else "is missing"
+    what = "is missing"
+    if _VERSION.name in tables:
+        revisions = connection.scalars(select(_VERSION.c.version_num)).all()
+        if len(revisions) == 1 and isinstance(revisions[0], str):
+            return revisions[0]
+        what = f"holds {revisions!r:.80}"
     name = database.render_as_string() if isinstance(database, URL) else database
     raise DataLoss(
         f"{name}: the table {_VERSION.name} {what}, needed is one row with the revision of the schema; {RESTORE}"
@@ -88,16 +90,21 @@ def is_empty(engine: Engine) -> bool:
     """
     try:
         with engine.connect() as connection:
-            return not {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names())
+            return not _tables(connection)
     except OperationalError as error:
         raise cause_of(error, engine.url) from error
     except DatabaseError as error:
         raise damage_of(error, engine.url) or error from error
 
 
+def _tables(connection: Connection) -> set[str]:
+    """Return the names of the tables of AppStat that a database has."""
+    return {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names())
+
+
 def _made(connection: Connection) -> bool:
     """Create all tables and return True if the database is empty; otherwise change nothing and return False."""
-    if {_VERSION.name, *metadata.tables} & set(inspect(connection).get_table_names()):
+    if _tables(connection):
         return False
     metadata.create_all(connection)
     _VERSION.create(connection)

@@ -114,6 +114,27 @@ def test_a_family_ends_with_what_has_left_its_session_and_with_what_has_its_mark
             each.close()
 
 
+def test_a_process_is_found_by_its_mark_while_it_executes_another_program(tmp_path: Path) -> None:
+    script = tmp_path / "again"
+    script.write_text('#!/bin/sh\nexec "$0"\n')
+    script.chmod(0o755)
+    process = subprocess.Popen([str(script)], env={MARK: "m"})
+    try:
+        assert {mark_of(process.pid) for _ in range(3000)} == {"m"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_process_without_environment_has_no_mark() -> None:
+    process = subprocess.Popen(["sleep", "600"], env={})
+    try:
+        assert mark_of(process.pid) == ""
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_groups_of_an_earlier_agent_are_deleted(tmp_path: Path) -> None:
     for name in ("hopyard-home-12", "hopyard-home2-13", "hopyard-home2-14", "another"):
         (tmp_path / name).mkdir()

@@ -28,6 +28,8 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 _LOOK_SECONDS: Final = 0.01
 _MOST_ROUNDS: Final = 50
+_EXEC_SECONDS: Final = 1.0
+_EXEC_LOOK_SECONDS: Final = 0.001
 _DEAD: Final = "ZX"
 
 
@@ -83,9 +85,17 @@ def process_table() -> dict[int, ProcessStatus]:
 
 
 def mark_of(pid: int) -> str:
-    """Return the mark in the environment with which a process was started; empty: none, or the process is hidden or has ended."""
+    """Return the mark in the environment with which a process was started; empty: none, or the process is hidden or has ended.
+
+    It waits at most `_EXEC_SECONDS` seconds for a process that is just executing another program.
+    """
+    until = time.monotonic() + _EXEC_SECONDS
     try:
-        content = Path(f"/proc/{pid}/environ").read_bytes()
+        # While execve replaces the memory of a process, its environment reads as empty.
+        while not (content := Path(f"/proc/{pid}/environ").read_bytes()) and _has_environment(pid):
+            if time.monotonic() > until:
+                break
+            time.sleep(_EXEC_LOOK_SECONDS)
     except _GONE:
         return ""
     prefix = f"{MARK}=".encode()
@@ -93,6 +103,13 @@ def mark_of(pid: int) -> str:
         if variable.startswith(prefix):
             return variable.removeprefix(prefix).decode(errors="replace")
     return ""
+
+
+def _has_environment(pid: int) -> bool:
+    """Return whether a process has an environment, or is about to get one from execve. Kernel threads and zombies have none."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    memory, code, begin, end = (int(fields[index]) for index in (20, 23, 47, 48))
+    return memory > 0 and (code == 0 or end > begin)  # execve sets the address of the code last.
 
 
 def descendants(pids: Iterable[int], table: dict[int, ProcessStatus]) -> set[int]:

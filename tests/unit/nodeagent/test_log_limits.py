@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hopyard.v1 import resource_manager_pb2 as wire
 from hopyard_nodeagent.runs.logs import cut, log_reader
 from hopyard_nodeagent.runs.logs.cut import Cut, cut_of, keep_within, kept_bytes, plan_cut
 from hopyard_nodeagent.runs.logs.limits import LogLimiter, level_of
+from tests.timing import HANG_SECONDS
 
 pytestmark = pytest.mark.quick
 
@@ -193,6 +195,36 @@ def test_what_a_log_program_printed_is_cut_only_after_it_was_read(tmp_path: Path
     made = cut_of(log)
     assert made is not None
     assert made.end > 200_000
+
+
+def test_the_end_of_a_run_waits_for_a_check_that_cuts_the_same_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "1.log"
+    program = wire.RunProgram(log=wire.LogProgram(metric="acc"), log_bytes_per_job=LIMIT)
+    limiter = LogLimiter(tmp_path)
+    noting, ended = threading.Event(), threading.Event()
+    replace = Path.replace
+
+    def replace_later(partial: Path, note: Path) -> Path:
+        if not noting.is_set():
+            noting.set()
+            ended.wait(0.1)
+        return replace(partial, note)
+
+    monkeypatch.setattr(Path, "replace", replace_later)
+    check = threading.Thread(target=limiter.check, kwargs={"everything": False})
+    position = LogPosition(tmp_path / LOG_POSITION, 0)
+    with limiter.limited(log, program, tmp_path / LOG_POSITION):
+        log.write_bytes(lines(0, 20_000))
+        position.advance(130_000)
+        noting.clear()
+        check.start()
+        assert noting.wait(HANG_SECONDS)
+    ended.set()
+    check.join()
+    assert kept_bytes(log) <= LIMIT
+    assert caplog.messages == []
 
 
 def test_logs_of_no_job_are_limited_too(tmp_path: Path) -> None:

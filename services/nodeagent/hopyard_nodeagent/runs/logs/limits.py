@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ class LogLimiter:
         self._live: set[_LiveLog] = set()
         self._due: dict[Path, int] = {}
         self._warned: set[Path] = set()
+        self._cutting = threading.Lock()
+        """Held while a log is cut: `check` and the end of a run, in different threads, may cut the same one."""
 
     @contextmanager
     def limited(self, log: Path, program: resource_manager_pb2.RunProgram, position: Path) -> Iterator[None]:
@@ -155,7 +158,8 @@ class LogLimiter:
 
     def _cut(self, log: Path, limit: int, setting: str, read: int | None) -> None:
         try:
-            keep_within(log, limit, setting=setting, read=read)
+            with self._cutting:
+                keep_within(log, limit, setting=setting, read=read)
         except OSError as error:
             if log not in self._warned:
                 _log.warning("the log %s cannot be kept within its limit: %s", log, error)

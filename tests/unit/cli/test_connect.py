@@ -2,27 +2,13 @@
 
 import pytest
 
-from hopyard.cli.connect import find, find_with_job, joined
+from hopyard.cli.connect import find, find_with_job
 from hopyard.cli.errors import WrongUse
 from hopyard.client.async_client import AsyncClient
-from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Metric, Node, NodeState
+from hopyard.client.types import Experiment, ExperimentState, Job, JobState, Metric
 from hopyard.errors import Conflict, NotFound
 
 pytestmark = pytest.mark.quick
-
-
-def node(state: NodeState) -> Node:
-    return Node(id="local", address="127.0.0.1:1", state=state)
-
-
-async def test_a_node_is_waited_for_until_it_is_up() -> None:
-    answers = [[], [node(NodeState.LOST)], [node(NodeState.LOST), node(NodeState.UP)], []]
-
-    async def nodes() -> list[Node]:
-        return answers.pop(0)
-
-    await joined(nodes, poll=0)
-    assert len(answers) == 1
 
 
 async def test_names_of_experiments_are_ids_for_destruction_and_are_no_jobs(

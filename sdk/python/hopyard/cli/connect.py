@@ -21,8 +21,8 @@ from hopyard.client.address import DATA_VARIABLE, DEFAULT_DATA, SERVER_VARIABLE,
 from hopyard.client.async_client import AsyncClient
 from hopyard.client.local_cluster.data_dir_lock import has_data, is_locked, lock_holder
 from hopyard.client.local_cluster.processes import is_serving
-from hopyard.client.types import Experiment, ExperimentState, Node, NodeState
-from hopyard.errors import Conflict, NotFound, Unavailable
+from hopyard.client.types import Experiment, ExperimentState
+from hopyard.errors import Conflict, NotFound
 
 T = TypeVar("T")
 
@@ -154,28 +154,10 @@ async def connected(
         async with AsyncClient(address) as client:
             if agent and not await client.experiments(ExperimentState.RUNNING):
                 await cluster.start_agent(1, gpus=GpuOptions(NONE))
-                await joined(client.nodes)
             yield client
     finally:
         notice.cancel()
         await cluster.stop()
-
-
-async def joined(nodes: Callable[[], Awaitable[list[Node]]], poll: float = _POLL_SECONDS) -> None:
-    """Wait until a node is UP. A node agent is reachable before the scheduler knows its node.
-
-    Args:
-        nodes: Returns the current nodes of the cluster.
-        poll: Seconds between two calls of `nodes`.
-
-    Raises:
-        Unavailable: No node was UP within 15 seconds.
-    """
-    end = time.monotonic() + _SETTLE_SECONDS
-    while not any(node.state is NodeState.UP for node in await nodes()):
-        if time.monotonic() > end:
-            raise Unavailable(f"the node agent has not joined its cluster within {_SETTLE_SECONDS:g} s")
-        await asyncio.sleep(poll)
 
 
 async def stopped_data_dir(server: str | None, data: Path | None) -> Path | None:

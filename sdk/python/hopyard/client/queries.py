@@ -8,11 +8,11 @@ import random
 import shlex
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from hopyard._net.auth.credentials import user_token
 from hopyard._net.rpc import DEFAULT_TIMEOUT_SECONDS, Backoff
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from hopyard.results import Results
     from hopyard.traces import Trace
     from hopyard.v1.appstat_pb2_grpc import AppStatServiceAsyncStub
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 30.0
 """Default of `patience`: seconds for which a call is retried while the cluster is not reachable."""
@@ -81,6 +83,8 @@ class ClientQueries:
         self._timeout = timeout
         self._patience = patience
         self._cluster: EmbeddedCluster | None = None
+        self._died: asyncio.Task[None] | None = None
+        """Ends with an error when a process of `_cluster` has exited."""
         self._stored: Callable[[], Connection] | None = None
         self._opening = asyncio.Lock()
         self._opened: Connection | None = None
@@ -100,6 +104,8 @@ class ClientQueries:
         The cluster starts with the first call (or when the context is entered) and stops when the client is closed.
         Unfinished experiments continue when a cluster is started in the directory again. In the main thread, this call also makes
         SIGHUP (a closed terminal) raise SystemExit, unless the program ignores or handles it: the client is then closed as at Ctrl-C.
+
+        If a process of the cluster exits, all calls raise `Unavailable` with the last lines of its log.
 
         Args:
             data: The data directory. It is created if it is missing.
@@ -185,6 +191,10 @@ class ClientQueries:
     async def close(self) -> None:
         """Close the connections, and stop the cluster of a client that `local` created. Safe to call twice."""
         opened, self._opened = self._opened, None
+        died, self._died = self._died, None
+        if died is not None:
+            died.cancel()
+            await asyncio.gather(died, return_exceptions=True)
         if opened is not None:
             await opened.close()
         if self._cluster is not None:
@@ -259,7 +269,7 @@ class ClientQueries:
                 while True:
                     # The server closes the stream after the experiment has ended; do not wait for long if the close is lost.
                     async with asyncio.timeout(_LAST_WORDS_SECONDS if ended else _SILENCE_SECONDS):
-                        message = await anext(messages)
+                        message = await self._unless_died(anext(messages))
                     failures = 0
                     change = converters.change(message)
                     if isinstance(change, Experiment):
@@ -273,6 +283,7 @@ class ClientQueries:
             except Exhausted:
                 failures += 1  # too many reports waited for this reader
             except Unavailable as error:
+                self._check_processes()
                 failures += 1
                 lost_at = lost_at if failures > 1 else time.monotonic()
                 if not ended and time.monotonic() - lost_at > self._patience:
@@ -501,14 +512,35 @@ class ClientQueries:
         async with self._opening:
             if self._opened is None and self._stored is not None:
                 self._opened = self._stored()
+            self._check_processes()
             if self._opened is None:
-                server, data = (
-                    (await self._cluster.start(), None) if self._cluster else find_server(self._server, self._data)
-                )
+                if self._cluster is not None:
+                    server, data = await self._cluster.start(), None
+                    self._died = asyncio.create_task(self._cluster.died(), name="cluster")
+                else:
+                    server, data = find_server(self._server, self._data)
                 self._opened = Connection(
                     server, token=self._token, data=data, timeout=self._timeout, patience=self._patience
                 )
             return self._opened
+
+    def _check_processes(self) -> None:
+        """Raise the error of `_died` if a process of the client's own cluster has exited."""
+        if self._died is not None and self._died.done():
+            self._died.result()
+
+    async def _unless_died(self, answer: Awaitable[T]) -> T:
+        """Return the result of `answer`. If a process of the client's own cluster exits first, raise the error of `_died`."""
+        if self._died is None:
+            return await answer
+        waits = asyncio.ensure_future(answer)
+        try:
+            await asyncio.wait((waits, self._died), return_when=asyncio.FIRST_COMPLETED)
+            if not waits.done():
+                self._check_processes()
+            return waits.result()
+        finally:
+            waits.cancel()
 
 
 async def appstat_of(client: ClientQueries) -> AppStatServiceAsyncStub:

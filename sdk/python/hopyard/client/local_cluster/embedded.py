@@ -14,6 +14,7 @@ from hopyard._common.plugins import READERS, load_plugin
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, lay_out_slots
 from hopyard.client.local_cluster.data_dir_lock import DataLock, acquire_when_free
 from hopyard.client.local_cluster.processes import LOCK_SECONDS, STOP_SECONDS, ServiceProcess, ServiceSpec
+from hopyard.client.local_cluster.registration import REGISTRATION_SECONDS, wait_for_node
 from hopyard.errors import Conflict, InvalidInput, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -146,13 +147,16 @@ class EmbeddedCluster:
         self._scheduler = ""
 
     async def start(self) -> str:
-        """Start the processes, wait until all of them serve requests, and return the scheduler's address.
+        """Start the processes, wait until they serve requests and the agent has registered, and return the scheduler's address.
+
+        An agent that has not registered after `REGISTRATION_SECONDS` is not awaited any longer.
 
         Raises:
             InvalidInput: The numbers of slots and GPUs contradict each other or this computer.
             Conflict: Another cluster holds the lock of the directory (the message names its process), or the database is lost.
             DataLoss: The database, or the journal of the cluster itself, is damaged.
-            Unavailable: A process exited before it served requests. The message ends with the last lines of its log.
+            Unavailable: A process exited, such as an agent whose folder belongs to another cluster. The message ends with the last
+                lines of its log.
             TimedOut: A process did not serve requests in time. The message ends in the same way.
         """
         self._lock = await acquire_when_free(self.data, self._purpose, patience=LOCK_SECONDS, note=_log.info)
@@ -171,6 +175,8 @@ class EmbeddedCluster:
                 starting.append(await self._begin(self._agent(str(self.data))))
             scheduler, *_ = [await process.ready() for process in starting]
             self._scheduler = scheduler
+            if self.slots != 0:
+                await self._registered()
         except BaseException as error:
             await self.stop(grace=2.0)
             if isinstance(error, Unavailable):
@@ -179,7 +185,7 @@ class EmbeddedCluster:
         return scheduler
 
     async def start_agent(self, slots: int, cpus: int | None = None, *, gpus: GpuOptions = AUTOMATIC) -> None:
-        """Start a node agent in a started cluster that has none, and wait until it serves requests. It raises the errors of `start`.
+        """Start a node agent in a started cluster that has none, and wait for it as `start` does. It raises the errors of `start`.
 
         Args:
             slots: Number of slots of the agent.
@@ -188,6 +194,26 @@ class EmbeddedCluster:
         """
         self.slots, self._cpus, self._gpus = slots, cpus, gpus
         await (await self._begin(self._agent(self._scheduler))).ready()
+        await self._registered()
+
+    async def _registered(self) -> None:
+        """Wait at most `REGISTRATION_SECONDS` until the agent has registered with the scheduler. Raise the error of `died`."""
+        registered = asyncio.create_task(wait_for_node(self._scheduler, NODE), name="registration")
+        died = asyncio.create_task(self.died(), name="cluster")
+        try:
+            await asyncio.wait((registered, died), timeout=REGISTRATION_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if died.done():
+                died.result()
+            if registered.done():
+                registered.result()
+            else:
+                _log.warning(
+                    "the node agent has not registered within %g s; nothing trains before it has", REGISTRATION_SECONDS
+                )
+        finally:
+            for task in (registered, died):
+                task.cancel()
+            await asyncio.gather(registered, died, return_exceptions=True)
 
     def _agent(self, scheduler: str) -> ServiceSpec:
         return agent_service(

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from hopyard._runtime.gpus import AUTOMATIC, GpuOptions, SlotLayout, lay_out_slots
 from hopyard._runtime.processes.cpus import available_cpus
-from hopyard.client.async_client import AsyncClient
-from hopyard.client.local_cluster.embedded import NODE, EmbeddedCluster
-from hopyard.client.types import NodeState
-from hopyard.errors import HopyardError
-
-REGISTRATION_SECONDS: Final = 10.0
-"""Seconds that the agent of a local cluster normally needs at most to register with the scheduler after it serves requests."""
-
-_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +59,3 @@ def slot_cpus(slots: int, cpus: int) -> int:
     It is at least `cpus`, even if all slots together then have more CPU threads than there are CPUs.
     """
     return max(cpus, available_cpus() // slots)
-
-
-async def wait_for_agent(client: AsyncClient, cluster: EmbeddedCluster, limit: float = REGISTRATION_SECONDS) -> None:
-    """Wait until the agent of a started cluster has registered with the scheduler, so that its node is no longer listed as lost.
-
-    It returns without an error if a process of the cluster ends, or if the agent has not registered after `limit` seconds.
-
-    Args:
-        client: A client of the cluster.
-        cluster: The cluster, with slots.
-        limit: Maximum time in seconds.
-    """
-
-    async def registered() -> None:
-        while True:
-            with suppress(HopyardError):
-                if any(node.id == NODE and node.state is not NodeState.LOST for node in await client.nodes()):
-                    return
-            await asyncio.sleep(_POLL_SECONDS)
-
-    waits = [asyncio.create_task(registered()), asyncio.create_task(cluster.died())]
-    try:
-        await asyncio.wait(waits, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)

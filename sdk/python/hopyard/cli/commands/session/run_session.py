@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from hopyard._runtime.gpus import SlotLayout
-from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus, wait_for_agent
+from hopyard.cli.commands.experiments.local_slots import SlotWishes, slot_cpus
 from hopyard.cli.commands.inspect.trace_export import TraceFile
 from hopyard.cli.commands.session.feed import POLL_SECONDS, feed, given_up, watch_cluster
 from hopyard.cli.commands.session.result_report import ResultReport
@@ -96,10 +96,6 @@ class RunSession:
                     self._experiment = experiment
                     if experiment.state.ended and not self._eager:
                         return await self._report.ended(client, experiment, json)
-                    if self._own is not None:
-                        # Otherwise the view would begin with the lost node of the earlier cluster.
-                        await self._unless_interrupted(wait_for_agent(client, self._own))
-                        self._experiment = experiment = await self._unless_interrupted(client.get(experiment))
                     return await self._watch(client, experiment, source, json)
             except Interrupted:
                 if self._experiment is None:
@@ -187,6 +183,7 @@ class RunSession:
             slots = len(layout.slots)
             await _pause_others(client, experiment, self._where)
             await own.start_agent(slots, slot_cpus(slots, wishes.cpus), gpus=layout.options)
+            return await client.get(experiment)  # Before, no agent was connected.
         return experiment
 
     async def _watch(self, client: AsyncClient, experiment: Experiment, source: str, json: bool) -> int:

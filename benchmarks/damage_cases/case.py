@@ -21,7 +21,6 @@ from damage_cases.cluster import CaseCluster, Way
 from damage_cases.files import FileDamage
 from damage_cases.plan import End, Plan
 from damage_cases.rows import RowDamage
-from damage_cases.specs import LAST
 from damage_cases.verdict import Observation, Tables, Verdict, differing, is_silent, judge, needs_mending
 
 RUNNING_REPORTS: Final = 4
@@ -120,7 +119,6 @@ class CaseRunner:
             seen.checked += cluster.doctor(self._limit)
         mended, rebuilt = None, False
         if needs_mending(seen, control.tables):
-            cluster.again = LAST in seen.tables
             if plan.rows and cluster.rebuild(self._limit):
                 mended = self._observed(cluster, plan, None, control)
                 rebuilt = not differing(mended.tables, control.tables)
@@ -189,7 +187,6 @@ class CaseRunner:
             damage.undo()
             return
         shutil.rmtree(cluster.data)
-        cluster.again = False
         copy_of(self._bases.get(plan.way, plan.end), cluster.data)
 
     def _observed(

@@ -6,11 +6,12 @@ import enum
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
@@ -72,7 +73,6 @@ class CaseCluster:
 
     Attributes:
         processes: The processes of this case.
-        again: Whether `hopyard run` has already run its experiment in this data directory.
         said: The exit codes and outputs of all commands.
     """
 
@@ -83,7 +83,6 @@ class CaseCluster:
         self.released = folder / "released"
         self.enough = folder / "enough"
         self.processes = MarkedProcesses(MARK, name)
-        self.again = False
         self.said: list[str] = []
 
     # ------------------------------------------------------------------------------------------------------- processes
@@ -122,8 +121,10 @@ class CaseCluster:
             case Way.LOCAL:
                 self._watched(attempt, _session("finish", self.data, "local"), end, disturb)
             case Way.RUN | Way.RESUME:
-                commands = [_hopyard("resume", name, *self._local) for name in (CHAIN, TREE)]
-                if way is Way.RUN and not self.again:
+                again = self._has_last()
+                names = (CHAIN, TREE, LAST) if again else (CHAIN, TREE)
+                commands = [_hopyard("resume", name, *self._local) for name in names]
+                if way is Way.RUN and not again:
                     (self.folder / "last.json").write_text(json.dumps(spec(LAST)))
                     code = ("--folder", str(CODE))
                     commands.insert(0, _hopyard("run", str(self.folder / "last.json"), *code, *self._local))
@@ -132,6 +133,17 @@ class CaseCluster:
                     disturb = None  # The first command's cluster continues all experiments that are not paused.
         attempt.left += self.processes.left(LINGER_SECONDS)
         return attempt
+
+    def _has_last(self) -> bool:
+        """Return whether an earlier call of `finish` has created the experiment LAST; False if the database cannot be read."""
+        if not self.said:  # The first start after the damage: no other connection may touch the database before it.
+            return False
+        try:
+            with closing(sqlite3.connect(f"file:{self.data / 'appstat.sqlite'}?mode=ro", uri=True)) as database:
+                found = database.execute("SELECT 1 FROM experiments WHERE id LIKE ?", (f"{LAST}-%",)).fetchone()
+        except sqlite3.Error:
+            return False
+        return found is not None
 
     @property
     def _local(self) -> tuple[str, ...]:

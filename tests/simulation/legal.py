@@ -260,7 +260,11 @@ def check_shares(core: Core, stream: Stream) -> None:
         agreed = known is not None and known.holder == stream.id
         require(agreed, "{} holds {}, the cluster does not know", stream.id, slot)
     if stream.granted > stream.share and "core/share" not in stream.timers:
-        leaving = sum(len(r.slots) for r in stream.live.values() if r.ending is not None or not r.preemptible)
+        leaving = sum(
+            len(r.slots)
+            for r in stream.live.values()
+            if r.ending is not None or not r.preemptible or stream.must_finish(r)
+        )
         text = "{0.id} holds {0.granted} of {0.share} after its deadline, {1} are leaving"
         require(stream.granted - leaving <= stream.share, text, stream, leaving)
 

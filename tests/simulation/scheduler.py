@@ -388,7 +388,7 @@ class Scheduler:
             self.world.later(delay * self.world.rng.uniform(0.5, 1.5), self._elapsed, 0, timer.stream, timer.ticket)
 
     def _elapsed(self, life: int, experiment: str, ticket: str) -> None:
-        if life in (0, self.life) and self._has(experiment):
+        if life in (0, self.life) and (experiment == CLUSTER_STREAM or self._has(experiment)):
             self.handle(TimerElapsed(self.world.now, StreamId(experiment), ticket))
 
     def knows(self, experiment: str, sha256: str) -> bool:

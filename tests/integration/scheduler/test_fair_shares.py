@@ -12,6 +12,7 @@ import pytest
 from hopyard.client import AsyncClient
 from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import ExperimentSpec
+from hopyard_engine.core.cluster import turns
 from hopyard_engine.core.types import Settings
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
@@ -200,6 +201,25 @@ async def test_a_run_that_may_not_be_preempted_trains_to_its_until_whatever_the_
         assert (await client.wait(found.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
     for runs in (await stretches(client, light)).values():
         assert runs == [(1, 15), (16, 30), (31, 45)]
+
+
+@pytest.mark.usefixtures("grace")
+@pytest.mark.parametrize("grace", [pytest.param(scaled(0.2), id="short grace")], indirect=True)
+async def test_five_experiments_take_turns_on_four_slots(
+    client: AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", scaled(1.0))
+    files = [file(tmp_path / str(number), 1, jobs=1, length=60, pace=0.01) for number in range(5)]
+    experiments = [await client.create(each) for each in files]
+    await until(client, experiments[4], lambda _, jobs: any(job.position > 0 for job in jobs))
+    for each in files:
+        let_go(each)
+    runs = []
+    for found in experiments:
+        assert (await client.wait(found.id, timeout=HANG_SECONDS)).state is ExperimentState.COMPLETED
+        runs += [len(each) for each in (await stretches(client, found)).values()]
+    assert len(runs) == 5
+    assert max(runs) > 1
 
 
 async def test_who_can_use_one_slot_leaves_the_others_whatever_its_weight(client: AsyncClient, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from hopyard.client import AsyncClient
 from hopyard.client.types import Change, Experiment, ExperimentState, Job
 from hopyard.policy.vocabulary.reasons import ReasonCode
+from hopyard_engine.core.cluster import turns
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from tests.integration.scheduler.conftest import experiment
@@ -51,7 +54,10 @@ async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
         raise AssertionError(f"it is {answer!r}, not {wanted!r}") from error
 
 
-async def test_reasons_follow_the_cluster_without_the_jobs_doing(pieces: Pieces, tmp_path: Path) -> None:
+async def test_reasons_follow_the_cluster_without_the_jobs_doing(
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)  # The turn of the first experiment is over when the second one comes.
     scheduler = await pieces.scheduler()
     slot = (SlotSettings(id="n/0", cpus=1),)
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slot))

@@ -13,7 +13,8 @@ def divide_plainly(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) 
     handing = Handing(slots, wants)
     open_wants = list(wants)
     while open_wants:
-        lowest = min(open_wants, key=handing.level)
+        none = [want for want in open_wants if not handing.size(want)]
+        lowest = none[0] if none else min(open_wants, key=handing.rank)
         if not handing.give(lowest):
             open_wants.remove(lowest)
     plan = {name: +kinds for name, kinds in handing.plan.items()}
@@ -29,16 +30,17 @@ class Handing:
         self._wants = {want.claim.name: want for want in wants}
         self._kinds = {want.claim.name: sorted(kind for kind in slots if want.takes(kind)) for want in wants}
 
-    def level(self, want: SlotRequest) -> float:
-        """Return the slots per unit of weight that the request would have with one further gang."""
-        return (self._size(want) + want.gang) / want.claim.weight
+    def rank(self, want: SlotRequest) -> tuple[float, float, str]:
+        """Return what decides which request is served first: slots per unit of weight, the weight, the name."""
+        return self.size(want) / want.claim.weight, want.claim.weight, want.claim.name
 
-    def _size(self, want: SlotRequest) -> int:
+    def size(self, want: SlotRequest) -> int:
+        """Return the number of slots in the plan of a request."""
         return sum(self.plan[want.claim.name].values())
 
     def give(self, want: SlotRequest) -> bool:
         """Add one gang to the plan and return True, or return False if the cap or the free slots do not allow it."""
-        if self._size(want) + want.gang > want.claim.cap:
+        if self.size(want) + want.gang > want.claim.cap:
             return False
         plan, free = {name: Counter(kinds) for name, kinds in self.plan.items()}, Counter(self._free)
         if all(self._give_one(want) for _ in range(want.gang)):

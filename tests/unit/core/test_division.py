@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -31,11 +32,14 @@ def gangs(slots: int, *wants: tuple[str, float, int, int]) -> dict[str, int]:
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 0}),
         (3, [("a", 1, 9, 2), ("b", 1, 9, 2), ("c", 1, 9, 1)], {"a": 2, "b": 0, "c": 1}),
         (4, [("a", 1, 9, 2), ("b", 1, 9, 2)], {"a": 2, "b": 2}),
-        # Two each would be equal, but a cannot train on two.
-        (4, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 0, "b": 2}),
+        # The gangs do not fit together: a is first.
+        (4, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 3, "b": 0}),
+        (4, [("b", 1, 2, 2), ("a", 1, 3, 3)], {"a": 0, "b": 2}),
         (5, [("a", 1, 3, 3), ("b", 1, 2, 2)], {"a": 3, "b": 2}),
         # Weights count slots, not gangs: at 6 and 2 both have two for each unit of weight.
         (8, [("a", 3, 9, 2), ("b", 1, 9, 2)], {"a": 6, "b": 2}),
+        # A gang of eight comes before further slots for others, or it would never fit.
+        (10, [("a", 1, 10, 1), ("b", 1, 8, 8)], {"a": 2, "b": 8}),
         # A cap of three allows one gang of two.
         (6, [("a", 1, 3, 2), ("b", 1, 9, 1)], {"a": 2, "b": 4}),
         (6, [("a", 1, 1, 2), ("b", 1, 0, 1)], {"a": 0, "b": 0}),
@@ -112,16 +116,23 @@ def test_shares_of_different_slots_are_possible_and_weighted_max_min(
         for want in wants:
             assert all(kind.serves(want.need) for kind, n in division.plan[want.claim.name].items() if n)
     assert _possible(slots, needs, shares)
-    for i, want in enumerate(wants):
-        if shares[i] == want.claim.cap:
-            continue
-        more = (*shares[:i], shares[i] + 1, *shares[i + 1 :])
-        assert not _possible(slots, needs, more), "a slot is left that somebody could use"
-        for j, other in enumerate(wants):
-            if j != i and shares[j]:
-                moved = tuple(n + (k == i) - (k == j) for k, n in enumerate(shares))
-                if _possible(slots, needs, moved):  # The giver of a slot would not have more than the receiver then.
-                    assert (shares[i] + 1) / want.claim.weight >= shares[j] / other.claim.weight - 1e-9
+    limits = [min(want.claim.cap, 12) for want in wants]
+    possible = [d for d in itertools.product(*(range(n + 1) for n in limits)) if _possible(slots, needs, d)]
+    # Who has a slot: each in its turn, if one can be found for it without taking the last one of others.
+    served: tuple[int, ...] = ()
+    for i in range(len(wants)):
+        one = (*served, 1, *(0,) * (len(wants) - i - 1))
+        served = (*served, int(one in possible))
+    assert tuple(min(share, 1) for share in shares) == served
+    # Of all divisions in which these have slots, this one is max-min fair.
+    weights = [Fraction(want.claim.weight) for want in wants]
+
+    def levels(division: tuple[int, ...]) -> list[Fraction]:
+        return sorted(share / weight for share, weight in zip(division, weights, strict=True))
+
+    assert levels(shares) == max(
+        levels(d) for d in possible if all(n <= s * 12 for n, s in zip(d, served, strict=True))
+    )
 
 
 @pytest.mark.merge

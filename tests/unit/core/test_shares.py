@@ -32,25 +32,27 @@ def cluster_of(slots: int, wishes: list[Wish]) -> ClusterState:
     return cluster
 
 
-# A slot goes to the experiment whose level is lowest after it gets the slot. Level = slots / weight; ties by name.
+# Level = slots / weight. Each slot goes to the lowest level; at equal levels to the lightest experiment, then to the first by name.
 CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
-    # Levels after a slot: a 1, 2, ...; b 1/3, 2/3, 1, 4/3, ... b gets 1/3 and 2/3, then both would reach 1: a is first by its name,
-    # then b.
+    # One each; b is at 1/3 and 2/3 and gets two more.
     "weights 1 and 3 on 4 slots": (4, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 3}),
-    # The fifth slot: a would reach 2, b 4/3.
-    "weights 1 and 3 on 5 slots": (5, [("a", 1, None, None), ("b", 3, None, None)], {"a": 1, "b": 4}),
+    # Both are at 1. A slot raises a to 2 or b to 4/3: with (2, 3) the levels are 1 and 2, with (1, 4) they are 1 and 4/3.
+    "weights 1 and 3 on 5 slots": (5, [("a", 1, None, None), ("b", 3, None, None)], {"a": 2, "b": 3}),
+    # At 6 and 18 both are at 6. With (7, 19) the lowest level is 19/3, with (6, 20) it is 6.
+    "weights 1 and 3 on 26 slots": (26, [("a", 1, None, None), ("b", 3, None, None)], {"a": 7, "b": 19}),
+    # With (1, 3) the lowest level is 3/10, with (0, 4) it is 0: an experiment with a small weight does not starve.
+    "weight 1 next to weight 10": (4, [("a", 1, None, None), ("b", 10, None, None)], {"a": 1, "b": 3}),
     # Without a cap all three get one per level: 2, 2, 2. With cap 1 a leaves one, and b is before c by its name.
     "a cap frees a slot for the others": (
         6,
         [("a", 1, 1, None), ("b", 1, None, None), ("c", 1, None, None)],
         {"a": 1, "b": 3, "c": 2},
     ),
-    # Weighted quotas of 12 are 1, 3, 8. c may take 2: 10 are left for 1 and 3, quotas 2.5 and 7.5. Levels up to 2 give a 2
-    # and b 6; the next two: b at 7/3, then b at 8/3 before a at 3.
+    # c may take 2: 10 are left for weights 1 and 3. At 2 and 6 both are at 2; of the last two, a gets one (3), then b (7/3).
     "a cap below the quota is divided by weight": (
         12,
         [("a", 1, None, None), ("b", 3, None, None), ("c", 8, 2, None)],
-        {"a": 2, "b": 8, "c": 2},
+        {"a": 3, "b": 7, "c": 2},
     ),
     # No experiment gets unusable slots: 2 + 1 of 5, and 2 stay idle.
     "caps below the slots leave some idle": (5, [("a", 1, 2, None), ("b", 4, 1, None)], {"a": 2, "b": 1}),
@@ -58,22 +60,21 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
     "zero demand": (4, [("a", 1, None, None), ("b", 100, None, 0)], {"a": 4, "b": 0}),
     # b's quota is 3, it can use 1; a has the 3 others.
     "a demand of one leaves the rest": (4, [("a", 1, None, None), ("b", 3, None, 1)], {"a": 3, "b": 1}),
-    # Five at level 1, three slots: the first three by name.
+    # The first three have the first turns.
     "more experiments than slots": (
         3,
         [(name, 1, None, None) for name in "abcde"],
         {"a": 1, "b": 1, "c": 1, "d": 0, "e": 0},
     ),
-    # The first slot puts a at 1/0.25 = 4, b at 1/0.5 = 2, c at 1/1.75 = 4/7. c: 4/7, 8/7, 12/7; then b at 2 before c at
-    # 16/7; c at 16/7 and 20/7, then c at 24/7; that are 7 slots, and a would be at 4 with the next.
+    # One each: a is at 4, b at 2, c at 4/7. c gets the four others: 5 slots are 20/7; b would be at 2 without them.
     "fractional weights": (
         7,
         [("a", 0.25, None, None), ("b", 0.5, None, None), ("c", 1.75, None, None)],
-        {"a": 0, "b": 1, "c": 6},
+        {"a": 1, "b": 2, "c": 4},
     ),
-    # One slot: a would reach 1/1, b 1/2.
-    "one slot goes to the heavier one": (1, [("a", 1, None, None), ("b", 2, None, None)], {"a": 0, "b": 1}),
-    # Nothing for a cap of 0, and the odd slot to the first by name: b at 2 before c at 2.
+    # The first turn is that of a, also next to a heavier one.
+    "one slot": (1, [("a", 1, None, None), ("b", 2, None, None)], {"a": 1, "b": 0}),
+    # Nothing for a cap of 0, and the odd slot to the first by name.
     "a cap of 0, and a tie": (
         3,
         [("a", 9, 0, None), ("b", 1, None, None), ("c", 1, None, None)],
@@ -85,11 +86,11 @@ CASES: dict[str, tuple[int, list[Wish], dict[str, int]]] = {
         [("a", 1, 2, 7), ("b", 1, 7, 2), ("c", 1, None, None)],
         {"a": 2, "b": 2, "c": 5},
     ),
-    # 4 + 4 + 2: a and b reach 4/2 = 2 like c at 2/1; of the two left, a takes 5/2, then b 5/2, before c at 3.
+    # 4 + 4 + 2: all are at 2. Of the two left, the lightest takes one, then a.
     "three weights in integers": (
         12,
         [("a", 2, None, None), ("b", 2, None, None), ("c", 1, None, None)],
-        {"a": 5, "b": 5, "c": 2},
+        {"a": 5, "b": 4, "c": 3},
     ),
     "no slot": (0, [("a", 1, None, None)], {"a": 0}),
     "nobody": (3, [], {}),
@@ -126,7 +127,8 @@ def plainly(slots: int, claims: list[Claim]) -> dict[str, int]:
         open_claims = [c for c in claims if shares[c.name] < c.cap]
         if not open_claims:
             break
-        lowest = min(open_claims, key=lambda c: (shares[c.name] + 1) / c.weight)
+        none = [c for c in open_claims if not shares[c.name]]
+        lowest = (none or sorted(open_claims, key=lambda c: (shares[c.name] / c.weight, c.weight, c.name)))[0]
         shares[lowest.name] += 1
     return shares
 
@@ -144,39 +146,56 @@ def test_the_heap_divides_as_the_plain_version_does(slots: int, raw: list[tuple[
 SMALL = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=4)
 
 
-@pytest.mark.merge
-@given(st.integers(0, 8), SMALL)
-def test_no_other_division_is_fairer(slots: int, raw: list[tuple[int, int]]) -> None:
-    """Check weighted max-min fairness in integers by its definition.
+def levels(division: tuple[int, ...], weights: tuple[int, ...]) -> list[Fraction]:
+    """Return the levels of a division, the lowest first."""
+    return sorted(Fraction(share, weight) for share, weight in zip(division, weights, strict=True))
 
-    Each slot raises its receiver to a level, slots per weight. Of all ways to divide as many slots as can be used, the result must
-    raise to the lowest levels: its highest level is as low as possible, and so are all others in order.
+
+def check(slots: int, weights: tuple[int, ...], caps: tuple[int, ...]) -> None:
+    """Compare a division with all other possible ones.
+
+    It must have the greatest sorted list of levels. With fewer slots than claims, the first claims must have one slot each.
     """
-    claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]
+    claims = [Claim(str(i), float(w), cap) for i, (w, cap) in enumerate(zip(weights, caps, strict=True))]
     shares = tuple(water_fill(slots, claims).values())
-    usable = min(slots, sum(cap for _, cap in raw))
-    divisions = [d for d in itertools.product(*(range(cap + 1) for _, cap in raw)) if sum(d) == usable]
-
-    def raised_to(division: tuple[int, ...]) -> list[Fraction]:
-        raised = zip(division, raw, strict=True)
-        return sorted((Fraction(n, weight) for got, (weight, _) in raised for n in range(1, got + 1)), reverse=True)
-
+    usable = [i for i, cap in enumerate(caps) if cap]
+    if slots < len(usable):
+        assert shares == tuple(int(i in usable[:slots]) for i in range(len(caps)))
+        return
+    total = min(slots, sum(caps))
+    divisions = [d for d in itertools.product(*(range(min(cap, slots) + 1) for cap in caps)) if sum(d) == total]
     assert shares in divisions
-    mine = raised_to(shares)
-    for division in divisions:
-        assert all(m <= other for m, other in zip(mine, raised_to(division), strict=True))
+    assert levels(shares, weights) == max(levels(d, weights) for d in divisions)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.merge
+def test_all_small_divisions_are_max_min_fair(number: int) -> None:
+    """Compare each division of up to 6 slots between up to 3 claims of weights 1 to 4 and caps 0 to 6 with all possible ones."""
+    most = 6
+    for weights in itertools.combinations_with_replacement(range(1, 5), number):
+        for caps in itertools.product((0, 1, 2, most), repeat=number):
+            for slots in range(most + 1):
+                check(slots, weights, caps)
 
 
 @pytest.mark.merge
-@given(st.integers(0, 40), SMALL)
+@given(st.integers(0, 9), st.lists(st.tuples(st.integers(1, 12), st.integers(0, 6)), min_size=1, max_size=4))
+def test_no_other_division_is_fairer(slots: int, raw: list[tuple[int, int]]) -> None:
+    weights, caps = zip(*raw, strict=True)
+    check(slots, weights, caps)
+
+
+@pytest.mark.merge
+@given(st.integers(0, 40), st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=4))
 def test_nobody_can_be_raised_without_lowering_one_that_is_no_higher(slots: int, raw: list[tuple[int, int]]) -> None:
     claims = [Claim(str(i), float(weight), cap) for i, (weight, cap) in enumerate(raw)]
     shares = water_fill(slots, claims)
     level = {c.name: Fraction(shares[c.name], int(c.weight)) for c in claims}
     for mine, other in itertools.permutations(claims, 2):
-        raised = Fraction(shares[mine.name] + 1, int(mine.weight))
+        lowered = Fraction(shares[other.name] - 1, int(other.weight))
         if shares[mine.name] < mine.cap and shares[other.name] > 0:
-            assert raised >= level[other.name]
+            assert lowered <= level[mine.name]
 
 
 class Counted(float):

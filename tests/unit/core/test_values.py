@@ -239,5 +239,5 @@ def test_shares_add_up_respect_caps_and_are_weighted_max_min(slots: int, raw: li
         for other in claims:
             # No experiment that could use more stays below what another would have without one slot.
             if shares[claim.name] < claim.cap and shares[other.name] > 0:
-                mine = (shares[claim.name] + 1) / claim.weight
-                assert mine >= shares[other.name] / other.weight - 1e-9
+                mine = shares[claim.name] / claim.weight
+                assert mine >= (shares[other.name] - 1) / other.weight - 1e-9

@@ -20,7 +20,9 @@ from hopyard.policy.vocabulary import (
     StreamId,
 )
 from hopyard.policy.vocabulary.reasons import explain
+from hopyard_engine.core import CLUSTER_STREAM
 from hopyard_engine.core.actions import failures
+from hopyard_engine.core.cluster.turns import TURN_SECONDS
 from hopyard_engine.core.effects import UpCall
 from hopyard_engine.core.events import (
     Answered,
@@ -160,17 +162,26 @@ def test_what_keeps_the_share_small_is_named() -> None:
     assert why(rig, "2") == "waits for a slot: 1 of 1 in its share are busy: weight 1 against y (weight 2: 2)"
 
 
+def end_turn(rig: Rig) -> None:
+    """End the turn of experiment x, which has the lowest weight."""
+    rig.now += TURN_SECONDS
+    rig.feed(TimerElapsed(rig.now, CLUSTER_STREAM, "core/turn"))
+
+
 def test_a_share_of_nothing() -> None:
     rig = Rig(capacity=1, weight=0.5)
     rig.create()
     second(rig)
-    rig.now += 31
+    assert rig.stream.share == 1
+    end_turn(rig)
     assert rig.stream.share == 0
     assert why(rig) == "waits for a slot: its share is 0 of 1: weight 0.5 against y (weight 1: 1)"
     assert whole(rig) == "its share is 0 of 1 slot: weight 0.5 against y (weight 1: 1)"
     for name in "abcd":
         rig.feed(StreamCreated(rig.now, StreamId(name), settings()))
     rig.join("n2", 4)
+    assert rig.stream.share == 1
+    end_turn(rig)
     expected = "weight 0.5 against a (weight 1: 1), b (weight 1: 1), c (weight 1: 1) and 2 more"
     assert whole(rig) == f"its share is 0 of 5 slots: {expected}"
 

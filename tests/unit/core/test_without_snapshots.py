@@ -14,6 +14,8 @@ from hopyard.policy.vocabulary import (
     SuspendJob,
     TerminateJob,
 )
+from hopyard_engine.core import CLUSTER_STREAM
+from hopyard_engine.core.cluster.turns import TURN_SECONDS
 from hopyard_engine.core.effects import Acknowledge, Noted, Record, ReportAccepted
 from hopyard_engine.core.events import Ended, StreamCreated, TimerElapsed
 from hopyard_engine.core.state.timers import ShareTimer
@@ -153,3 +155,37 @@ def test_who_reached_the_target_is_complete_where_it_was() -> None:
     rig.report(3, 0.3)
     rig.ended(RunEndReason.SUSPENDED, 3)
     assert (rig.job().state, rig.job().position, rig.job().best) == (JobState.COMPLETED, 3, (0.3, 3))
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_job_loses_its_training_to_a_smaller_share_once(saves: bool) -> None:
+    rig = Rig(capacity=1, grace=30.0)
+    rig.feed(StreamCreated(rig.now, StreamId("y"), settings()))
+
+    def end_turn() -> None:
+        rig.now += TURN_SECONDS
+        rig.feed(TimerElapsed(rig.now, CLUSTER_STREAM, "core/turn"))
+
+    def deadline() -> RunEndReason | None:
+        """End the turn of x, let its grace period pass, and return how the run of job 1 must end."""
+        end_turn()
+        assert rig.stream.share == 0
+        rig.now += 30.0
+        rig.feed(TimerElapsed(rig.now, StreamId("x"), ShareTimer().ticket))
+        return rig.run().ending
+
+    rig.create()
+    rig.start()
+    rig.report(1)
+    assert deadline() is RunEndReason.PREEMPTED
+    rig.ended(RunEndReason.PREEMPTED, 1, snapshot(1) if saves else None)
+    assert rig.stream.slots == {}
+    end_turn()
+    assert rig.stream.slots.keys() == {"n1/0"}
+    rig.start()
+    assert deadline() is (RunEndReason.PREEMPTED if saves else None)
+    if not saves:  # It keeps the slot until its run ends, and returns it then.
+        rig.report(10)
+        rig.ended(RunEndReason.UNTIL, 10)
+        assert rig.job().state is JobState.COMPLETED
+        assert rig.stream.slots == {}

@@ -55,6 +55,7 @@ from hopyard_engine.core.events import (
     StreamCreated,
     StreamDeleted,
     StreamEvent,
+    TimerElapsed,
 )
 from hopyard_engine.core.handlers import dispatch, node_events
 from hopyard_engine.core.pending_answers import PendingAnswers
@@ -63,6 +64,9 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state_machines.snapshot_states import SnapshotState
 
 CLUSTER_STREAM: Final = StreamId("cluster")
+
+_TURN: Final = "core/turn"
+"""Ticket of the timer of `CLUSTER_STREAM` that elapses at the next end of a turn (`ClusterState.turn_end`)."""
 
 FORGET_AGAIN_SECONDS = 600.0
 """Recovery repeats deletions from the store that are at most so many seconds older than the last event in the journal.
@@ -99,6 +103,7 @@ class Core:
         self._absent_before: list[StreamId] = []
         self._forgotten: dict[tuple[StreamId, str], float] = {}
         self._restored_at = 0.0
+        self._turn_timer: float | None = None
 
     def handle(self, event: Event) -> list[Effect]:
         """Handle one event, including all events that follow from it inside the core.
@@ -133,6 +138,9 @@ class Core:
             case DeletionCompleted():
                 self._effects.append(Record(CLUSTER_STREAM, event))
                 self.cluster.restore(event)
+            case TimerElapsed() if event.stream == CLUSTER_STREAM:
+                self._turn_timer = None
+                self.cluster.touch()
             case StreamCreated():
                 if event.stream in self.streams:
                     return []
@@ -154,6 +162,7 @@ class Core:
                     self._inbox.append(event)
         self._settle(event.at)
         self._release()
+        self._time_turns()
         effects, self._effects = self._effects, []
         return effects
 
@@ -352,6 +361,7 @@ class Core:
             gang=stream.claimed_gang,
             need=need(stream),
             nodes=frozenset(stream.claimed_nodes),
+            since=stream.share_at,
         )
         self.cluster.enter(stream.id, tenant)
 
@@ -557,6 +567,12 @@ class Core:
                 break
             self._inbox.extend(grants)
             self._settle_inbox()
+
+    def _time_turns(self) -> None:
+        """Set the timer for the next end of a turn. The timer is not journalled: what follows from it, a `ShareSet`, is."""
+        if self.cluster.turn_end != self._turn_timer:
+            self._turn_timer = self.cluster.turn_end
+            self._effects.append(SetTimer(CLUSTER_STREAM, _TURN, self._turn_timer))
 
     def _woken(self, event: StreamEvent) -> None:
         """Handle the policy's answer that a stream waits for, then the events that waited for the answer.

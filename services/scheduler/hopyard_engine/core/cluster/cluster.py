@@ -17,6 +17,7 @@ from hopyard.policy.vocabulary import StreamId
 from hopyard_engine.core.cluster.division import ANY, Division, SlotKind, SlotRequest, divide
 from hopyard_engine.core.cluster.fair_share import Claim
 from hopyard_engine.core.cluster.nodes import ClusterNode, Drain
+from hopyard_engine.core.cluster.turns import Turns, length
 from hopyard_engine.core.events import (
     ClusterEvent,
     DeletionCompleted,
@@ -72,6 +73,7 @@ class Tenant:
         gang: Number of slots that it takes at once (>= 1).
         need: Hardware that each of its slots must have.
         nodes: Names of the nodes whose slots it can use; empty: all nodes.
+        since: `Stream.share_at` of a recovered stream. Recovered streams join the queue for turns in this order.
         sent_share: The last share that was sent to the stream.
     """
 
@@ -83,6 +85,7 @@ class Tenant:
     gang: int = 1
     need: SlotKind = ANY
     nodes: frozenset[str] = frozenset()
+    since: float = 0.0
     sent_share: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +108,8 @@ class ClusterState:
         store_quota: Maximum size in bytes of the snapshots in the store; None: no limit.
         deletions: The deletions of streams by stream id.
         open_deletions: Those of them whose blobs may still be in the store.
+        turn_end: Time of the next end of a turn, in seconds since the Unix epoch. The caller must call `touch` and `rebalance` then.
+            None: no tenant waits for its turn.
     """
 
     def __init__(self) -> None:
@@ -115,6 +120,8 @@ class ClusterState:
         self.store_quota: int | None = None
         self.deletions: dict[StreamId, StreamDeleted] = {}
         self.open_deletions: dict[StreamId, StreamDeleted] = {}
+        self.turn_end: float | None = None
+        self._turns = Turns()
         self._changed = True
         self._lives: dict[str, str] = {}
 
@@ -380,7 +387,11 @@ class ClusterState:
         # Slots of unschedulable nodes and recalled slots are left out, because they will be returned.
         kinds = self._kinds(usable)
         held = Counter((m.holder, kinds[m.spec.id]) for m in usable if not m.recalled)
-        division = self._divide(usable, kinds, held)
+        wants = self._wants(usable, kinds, held)
+        slots = Counter(kinds.values())
+        able = [want.claim.name for want in wants if _fits(want, slots)]
+        places = {name: place for place, name in enumerate(self._turns.order(at, able))}
+        division = divide(slots, sorted(wants, key=lambda want: places.get(want.claim.name, len(places))))
         events: list[ShareSet | SlotGranted | SlotRecalled] = []
         for name, share in division.shares.items():
             tenant = self.tenants[StreamId(name)]
@@ -416,6 +427,7 @@ class ClusterState:
             events.append(SlotGranted(at, name, spec.id, slot.node, spec.cpus, spec.gpus, life, spec.hardware))
         if division.plan is not None:
             events += self._recall(at, division, usable, kinds, held, totals, awaiting_answer)
+        self._begin_turns(at, able, division)
         return events
 
     def _kinds(self, usable: list[ClusterSlot]) -> dict[str, SlotKind]:
@@ -432,11 +444,12 @@ class ClusterState:
         }
         return {m.spec.id: m.kind._replace(eligible_streams=eligible_streams[m.node]) for m in usable}
 
-    def _divide(
+    def _wants(
         self, usable: list[ClusterSlot], kind_of: Mapping[str, SlotKind], held: Counter[tuple[str, SlotKind]]
-    ) -> Division:
-        kinds = Counter(kind_of[m.spec.id] for m in usable)
-        wants = [
+    ) -> list[SlotRequest]:
+        """Return the requests of the tenants, in the order in which they join the queue for turns if they are not in it."""
+        kinds = set(kind_of.values())
+        return [
             SlotRequest(
                 Claim(name, t.weight, t.limit(len(usable))),
                 t.gang,
@@ -444,9 +457,18 @@ class ClusterState:
                 {kind: held[name, kind] for kind in kinds},
                 node_restricted=bool(t.nodes),
             )
-            for name, t in sorted(self.tenants.items())
+            for name, t in sorted(self.tenants.items(), key=lambda item: (item[1].share == 0, item[1].since, item[0]))
         ]
-        return divide(kinds, wants)
+
+    def _begin_turns(self, at: float, able: list[str], division: Division) -> None:
+        """Begin the turns of tenants that have slots now, and determine `turn_end`. `able` are the tenants that can use slots."""
+        weights = {name: self.tenants[StreamId(name)].weight for name in able}
+        lowest = min(weights.values(), default=1.0)
+        holders = {
+            name: length(weight, lowest) for name, weight in weights.items() if self.tenants[StreamId(name)].granted
+        }
+        self._turns.begin(at, division.shares, holders)
+        self.turn_end = self._turns.next_end() if any(division.shares[name] == 0 for name in able) else None
 
     def _recall(
         self,
@@ -491,3 +513,9 @@ class ClusterState:
                 self._changed = True  # The next division gives its holder a free slot of another kind.
                 recalled.append(SlotRecalled(at, StreamId(name), slot.spec.id))
         return recalled
+
+
+def _fits(want: SlotRequest, slots: Mapping[SlotKind, int]) -> bool:
+    """Return whether a request could get a gang if it were the only one."""
+    suitable = sum(number for kind, number in slots.items() if want.takes(kind))
+    return want.gang <= min(want.claim.cap, suitable)

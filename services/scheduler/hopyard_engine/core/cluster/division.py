@@ -1,8 +1,8 @@
 """Division of slots of different kinds, and of slots that are needed in gangs.
 
 The request of a stream is its claim. If all slots serve all streams and no stream needs gangs, the division is that of
-`fair_share.water_fill`. Otherwise one gang of slots at a time is given to the claim with the lowest level, which is its number of slots
-per weight including the next gang. In contrast to `water_fill`, slots are given
+`fair_share.water_fill`. Otherwise one gang of slots at a time is given to the first claim by `fair_share.rank`: the one with the lowest
+level, which is its number of slots per weight. In contrast to `water_fill`, slots are given
 
 - in whole gangs: a stream whose jobs need two slots at once gets 0, 2, 4, ... slots, since it could not use a single one. So two
   streams cannot wait forever for slots that are granted to the other stream;
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hopyard_engine.core.cluster.fair_share import Claim, water_fill
+from hopyard_engine.core.cluster.fair_share import Claim, Rank, rank, water_fill
 
 
 class SlotKind(NamedTuple):
@@ -105,7 +105,7 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
 
     Args:
         slots: Number of slots of each kind.
-        wants: The requests. Of two requests with equally many slots per weight, the earlier one is served first.
+        wants: The requests, in the order of their turns: if not each can get a gang, the first ones get one.
 
     Returns:
         The division. Its shares contain each stream that makes a request, with 0 if it gets no slot.
@@ -114,12 +114,12 @@ def divide(slots: Mapping[SlotKind, int], wants: Sequence[SlotRequest]) -> Divis
     if everything_serves and all(want.gang == 1 for want in wants):
         return Division(water_fill(sum(slots.values()), [want.claim for want in wants]), None)
     handing = _DivisionInProgress(slots, wants)
-    heap = [(handing.level(want), order) for order, want in enumerate(wants)]
+    heap = [(handing.rank(want, turn), turn) for turn, want in enumerate(wants)]
     heapq.heapify(heap)
-    while heap:  # The level of a want changes only when it gets slots.
-        order = heap[0][1]
-        if handing.give(wants[order]):
-            heapq.heapreplace(heap, (handing.level(wants[order]), order))
+    while heap:  # The rank of a want changes only when it gets slots.
+        turn = heap[0][1]
+        if handing.give(wants[turn]):
+            heapq.heapreplace(heap, (handing.rank(wants[turn], turn), turn))
         else:
             heapq.heappop(heap)
     plan = {name: +kinds for name, kinds in handing.plan.items()}
@@ -149,9 +149,9 @@ class _DivisionInProgress:
         self._spoken_for = {kind: sum(want.granted.get(kind, 0) for want in wants) for kind in slots}
         self._steps: list[tuple[str, SlotKind, int]] = []
 
-    def level(self, want: SlotRequest) -> float:
-        """Return the number of slots per unit of weight that the stream of the request `want` would have with another gang."""
-        return (self._sizes[want.claim.name] + want.gang) / want.claim.weight
+    def rank(self, want: SlotRequest, turn: int) -> Rank:
+        """Return the rank of the request `want` for another gang; `turn` is its place in the order of turns."""
+        return rank(want.claim, self._sizes[want.claim.name], turn)
 
     def give(self, want: SlotRequest) -> bool:
         """Add a gang of slots to the plan of the stream that makes the request `want`.

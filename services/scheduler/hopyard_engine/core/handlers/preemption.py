@@ -18,6 +18,8 @@ def set_share(stream: Stream, event: ShareSet) -> None:
     preempted. A further reduction before the deadline does not move it. A further reduction after it sets a new deadline.
     """
     grown, shrunk = event.slots > stream.share, event.slots < stream.share
+    if (event.slots == 0) != (stream.share == 0):
+        stream.share_at = event.at
     stream.share = event.slots
     stream.shed()
     deadline = None
@@ -41,13 +43,14 @@ def preempt(stream: Stream) -> None:
 
     At equal priority, the runs that would lose the least training come first, then those of the newest jobs.
 
-    Runs that are not preemptible continue until they end. `lifecycle.advance` calls this after each event from the deadline until the
-    stream is within its share, because the set of preemptible runs may change.
+    Runs that are not preemptible continue until they end, and so do those that would lose their training once more
+    (`Stream.must_finish`): otherwise turns that are shorter than a job would repeat its beginning for ever. `lifecycle.advance` calls
+    this after each event from the deadline until the stream is within its share, because the set of preemptible runs may change.
     """
     leaving = sum(_counted(stream, run) for run in stream.live.values() if run.ending is not None)
     surplus = stream.granted - stream.share - leaving
     victims = sorted(
-        (run for run in stream.live.values() if run.ending is None and run.preemptible),
+        (run for run in stream.live.values() if run.ending is None and run.preemptible and not stream.must_finish(run)),
         key=stream.precedence,
     )
     for run in victims:

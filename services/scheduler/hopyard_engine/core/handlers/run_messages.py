@@ -423,6 +423,7 @@ def close_run(stream: Stream, job: Job, run: Run, at: float) -> None:
             state = JobState.PENDING
             if training and ended.position > job.position and reason not in (RunEndReason.LOST, RunEndReason.FAILED):
                 why = Reason.of(ReasonCode.BACK_AT_POSITION, position=job.position, cause=why)
+                job.loses = True
         elif (
             job.position >= job.max_position and not job.terms.evaluates
         ):  # It was lost after its last snapshot was saved.

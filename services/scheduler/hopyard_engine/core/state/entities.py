@@ -151,6 +151,7 @@ class Job:
         kept: The requested positions that the policy has not released; None: all of them.
         displaced: Whether it lost its slots without a decision of the policy, and waits for others since then. It is set only if
             `Settings.displaced_first`. Then it comes first in the idle queue.
+        loses: Whether an earlier run was suspended or preempted after some training and left no snapshot, so the training was lost.
         held: Whether a person paused it: it is HELD, or becomes HELD when its run has ended.
         lends: Whether its snapshots are kept for other experiments of the group. It is set when its experiment ends while others have
             the same search plan.
@@ -187,6 +188,7 @@ class Job:
     asked: set[int] = field(default_factory=set)
     kept: set[int] | None = None
     displaced: bool = False
+    loses: bool = False
     held: bool = False
     lends: bool = False
     limit: int | None = None

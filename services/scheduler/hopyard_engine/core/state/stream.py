@@ -87,6 +87,7 @@ class Stream:
         quota_excess_noticed: Highest value of `quota_excess` in a notice.
         gave_up: Whether snapshots were deleted because of the store quota.
         share: Number of slots that the stream may use.
+        share_at: Time since which the share is 0, or above 0, in seconds since the Unix epoch.
         demand: Number of slots that the policy can use; None: as many as possible.
         claimed: Value of the property `claim` that was last sent to the cluster state.
         gang: Number of slots (>= 1) that the policy takes at once; its demand is a multiple of this number.
@@ -132,6 +133,7 @@ class Stream:
         self.quota_excess_noticed = 0
         self.gave_up = False
         self.share = 0
+        self.share_at = created.at
         self.demand: int | None = None
         self.claimed: int | None = None
         self.gang = self.claimed_gang = 1
@@ -268,6 +270,10 @@ class Stream:
         job = self.jobs[run.job]
         at_stake = run.position if self.snapshots.newest(run.job) is None else 0
         return not run.preemptible, job.priority or 0.0, at_stake, -job.ordinal
+
+    def must_finish(self, run: Run) -> bool:
+        """Return whether a smaller share must not preempt a run, because its job lost training that way and has no snapshot since."""
+        return self.jobs[run.job].loses and self.snapshots.newest(run.job) is None
 
     def sign(self, value: float) -> float:
         """Return a metric value, negated in mode "min", so that a higher result is better."""

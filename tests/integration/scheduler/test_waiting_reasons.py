@@ -57,7 +57,9 @@ async def until(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
 async def test_reasons_follow_the_cluster_without_the_jobs_doing(
     pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)  # The turn of the first experiment is over when the second one comes.
+    monkeypatch.setattr(
+        turns, "TURN_SECONDS", 0.05
+    )  # The turn of the first experiment is over when the second one comes.
     scheduler = await pieces.scheduler()
     slot = (SlotSettings(id="n/0", cpus=1),)
     agent = NodeAgent(AgentSettings(node="n", scheduler=scheduler.address, data=tmp_path / "agent", slots=slot))

@@ -81,7 +81,12 @@ class Shared:
             self.feed(TimerElapsed(self.now, CLUSTER_STREAM, "core/turn"))
         self.now = until
 
+    def due(self) -> float | None:
+        """Return the time at which the timer elapses; None: it is not set."""
+        return self.timer
+
     def served(self) -> str:
+        """Return the names of the experiments that have a share."""
         return "".join(sorted(name for name, share in self.shares.items() if share))
 
     def rounds(self, count: int) -> list[str]:
@@ -98,7 +103,7 @@ def test_weight_1_next_to_weight_10_on_4_slots_never_waits() -> None:
     shared.create("light", 1.0)
     shared.create("heavy", 10.0)
     assert shared.shares == {"light": 1, "heavy": 3}
-    assert shared.timer is None
+    assert shared.due() is None
 
 
 def test_five_equal_experiments_on_3_slots_take_turns() -> None:
@@ -127,12 +132,12 @@ def test_without_a_wait_there_is_no_timer() -> None:
     shared = Shared(2)
     shared.create("a")
     shared.create("b")
-    assert shared.timer is None
+    assert shared.due() is None
     shared.create("c")
-    assert shared.timer == Q
+    assert shared.due() == Q
     shared.demands["b"] = 0
     shared.run(Q)  # The policy of b is told that the share is 0, and can use no slot from then on.
-    assert (shared.served(), shared.timer) == ("ac", None)
+    assert (shared.served(), shared.due()) == ("ac", None)
 
 
 def test_a_new_experiment_waits_for_a_turn_that_has_begun_and_for_none_that_is_over() -> None:
@@ -140,7 +145,7 @@ def test_a_new_experiment_waits_for_a_turn_that_has_begun_and_for_none_that_is_o
     shared.create("a")
     shared.now = 0.4 * Q
     shared.create("b")
-    assert (shared.served(), shared.timer) == ("a", Q)
+    assert (shared.served(), shared.due()) == ("a", Q)
     shared.run(Q)
     assert shared.served() == "b"
     late = Shared(1)

@@ -90,7 +90,7 @@ class SetTimer:
     """Effect: request a `TimerElapsed` event.
 
     Attributes:
-        stream: Id of the stream.
+        stream: Id of the stream, or `CLUSTER_STREAM`.
         ticket: Identifies the timer within the stream. A later effect with the same ticket replaces the timer.
         at: Time at which the timer elapses, in seconds since the Unix epoch; None cancels it.
     """

@@ -102,7 +102,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class TimerElapsed:
-    """A timer elapsed. `ticket` is the ticket of the timer (`SetTimer`)."""
+    """A timer of a stream, or of the cluster (`CLUSTER_STREAM`), elapsed. `ticket` is the ticket of the timer (`SetTimer`)."""
 
     at: float
     stream: StreamId

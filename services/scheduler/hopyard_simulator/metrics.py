@@ -75,9 +75,9 @@ class Result:
             then.
         promotions: How often the policy increased the position up to which a job trains. It is 0 with data
             partitions, where the policy orders each unit separately.
-        pools: Job counts over time: `names`, and `points` with a time and a count for each name; at most about 1,000
-            points. Promising jobs are the running ones to which the policy gave a priority above 0. Opportunistic jobs
-            are the other running ones.
+        pools: `names`, and `points` with a time and a number for each name; at most about 1,000 points. "promising" are the
+            slots of running jobs to which the policy gave a priority above 0, "opportunistic" those of the other running
+            jobs; "suspended" and "pending" are numbers of jobs.
         reason: Why the search ended, as a sentence.
         reason_code: The code of the reason; None: there is no reason.
         events: Number of events that the core handled.
@@ -166,7 +166,8 @@ class Measurements:
         at_max: For each job that reached `max_position`: the time and the number of such jobs.
         runs: The ended processes.
         curves: By job, a list [time, position, value] for every report.
-        pools: Points: a time, and the numbers of promising, opportunistic, suspended and pending jobs (`POOLS`).
+        pools: Points: a time, the slots of promising and of opportunistic jobs, and the numbers of suspended and of pending jobs
+            (`POOLS`).
         labels: By job, a list [time, priority] for every priority that the policy set.
         confidences: Points: a time, the share in slots, and the descending probabilities with which the policy expects
             jobs to reach its goal.
@@ -269,7 +270,7 @@ class Measurements:
             self.labels.setdefault(job.id, []).append([now, job.priority])
 
     def look(self, stream: Stream, now: float, confidences: Callable[[], Mapping[str, float]]) -> None:
-        """Record the number of jobs in each of `POOLS` (promising, ..., pending) and, with `details`, the policy's estimates.
+        """Record the sizes of `POOLS` (promising, ..., pending; see `pools`) and, with `details`, the policy's estimates.
 
         Most calls record nothing: the interval between two points grows so that at most about `_MOST_POINTS` remain.
         The first call after the end of the search also counts the terminated jobs.
@@ -288,9 +289,10 @@ class Measurements:
         if now < self._next_look:
             return
         states = stream.states
-        promising = sum((stream.jobs[name].priority or 0.0) > 0 for name in stream.live)
+        held = sum(len(run.slots) for run in stream.live.values())
+        promising = sum(len(run.slots) for name, run in stream.live.items() if (stream.jobs[name].priority or 0.0) > 0)
         waiting = states.get(JobState.SUSPENDED, 0), states.get(JobState.PENDING, 0)
-        self.pools.append((now, promising, len(stream.live) - promising, *waiting))
+        self.pools.append((now, promising, held - promising, *waiting))
         if self.details and stream.share and (chances := confidences()):
             self.confidences.append((now, stream.share, sorted(chances.values(), reverse=True)))
         if len(self.pools) > _MOST_POINTS:

@@ -100,3 +100,13 @@ def test_labels_and_pools_are_told_as_they_change() -> None:
         (150, 0, 2),
         (160, 0, 1),
     ]
+
+
+def test_pools_count_the_slots_of_a_gang() -> None:
+    rig = Rig(capacity=3)
+    rig.create()
+    rig.create()
+    rig.start("1", "n1/0", "n1/1")
+    rig.start("2", "n1/2")
+    rig.command(LabelJob("1", 0.7))
+    assert all_told(rig).pools[-1][1:] == (2, 1)

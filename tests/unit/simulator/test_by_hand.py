@@ -225,6 +225,23 @@ def test_pools() -> None:
     assert max(suspended for *_, suspended, _ in points) >= 1
 
 
+class Pairs(Policy):
+    """Trains one job at a time, on both slots, and labels the odd ones."""
+
+    def allocate_jobs(self, cluster: Cluster) -> None:
+        waiting, slots = cluster.idle_jobs(), [slot.id for slot in cluster.idle_slots()]
+        if waiting and len(slots) == 2:
+            cluster.label_job(waiting[0].id, float(waiting[0].ordinal % 2))
+            cluster.start_job(waiting[0].id, tuple(slots))
+        elif not waiting and cluster.experiment.jobs_left:
+            cluster.create_job()
+
+
+def test_pools_count_slots() -> None:
+    held = {(promising, others) for _, promising, others, *_ in run(Pairs).pools["points"]}
+    assert held - {(0, 0)} == {(2, 0), (0, 2)}
+
+
 @pytest.mark.parametrize("policy", ["default", "bandit"])
 def test_the_same_again(policy: str) -> None:
     conditions: Mapping[str, Any] = {

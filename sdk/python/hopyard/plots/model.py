@@ -137,7 +137,7 @@ class JournalStory:
 
     Attributes:
         runs: The runs of its jobs.
-        pools: Tuples (time, number of promising jobs with a run, number of other jobs with a run), one for each change.
+        pools: Tuples (time, number of slots of promising jobs, number of slots of other jobs), one for each change.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
         confidences: Tuples (time, number of slots, confidences in descending order), recorded after every n-th event of the journal:
@@ -184,7 +184,7 @@ class Search:
         durations: Seconds that each job spent on slots, by its id.
         runs: The runs of the jobs.
         completed_jobs: Pairs (time, number of jobs that reached `max_position` until then), ordered by time.
-        pools: Tuples (time, number of promising jobs with a run, number of opportunistic jobs with a run), ordered by time.
+        pools: Tuples (time, number of slots of promising jobs, number of slots of opportunistic jobs), ordered by time.
         labels: For each labelled job, pairs (time, priority): each label that the policy gave to it. A priority above 0 means
             promising.
         confidences: Tuples (time, number of slots, confidences in descending order): the policy's estimates at that time of the

@@ -179,7 +179,7 @@ def _slots_per_job(fields: _Fields) -> int:
 
 
 def _pools(where: str, pools: Any, fields: _Fields) -> Any:
-    """Return the field "pools" of a result as tuples (seconds since the search began, promising jobs, opportunistic jobs).
+    """Return the field "pools" of a result as tuples (seconds since the search began, slots of promising jobs, slots of other jobs).
 
     The field is either a list of such tuples, or an object with `names` of pools and `points`, lists of a time and one number per name.
     Return an empty tuple if "promising" or "opportunistic" is not among the names.

@@ -1,4 +1,4 @@
-"""Extracts from a journal the history of an experiment for plots: runs, labels, job counts, and the policy's estimates."""
+"""Extracts from a journal the history of an experiment for plots: runs, labels, slots held, and the policy's estimates."""
 
 from __future__ import annotations
 
@@ -80,9 +80,10 @@ class Timeline:
 
     def _count(self, stream: Stream, experiment: str, at: float) -> None:
         told = self._of(experiment)
-        live = [stream.jobs[job] for job in stream.live if stream.jobs[job].experiment.id == experiment]
-        promising = sum((job.priority or 0.0) > 0 for job in live)
-        counted = (float(promising), float(len(live) - promising))
+        live = [(stream.jobs[job], len(run.slots)) for job, run in stream.live.items()]
+        held = [((job.priority or 0.0) > 0, slots) for job, slots in live if job.experiment.id == experiment]
+        promising = sum(slots for is_promising, slots in held if is_promising)
+        counted = (float(promising), float(sum(slots for _, slots in held) - promising))
         if not told.pools or told.pools[-1][1:] != counted:
             told.pools.append((at, *counted))
 

@@ -32,7 +32,7 @@ class Pools:
     """Data of the plot `pools`: the size of the pools of promising and opportunistic jobs over time.
 
     A job is promising while the priority that the policy gave to it is above 0, else opportunistic (HyperDrive, section 3). The size
-    of a pool is the number of its jobs that have a run; if each job runs on one slot, it is the number of slots.
+    of a pool is the number of slots that its jobs hold.
 
     Attributes:
         points: Tuples (seconds since the search began, size of the promising pool, size of the opportunistic pool), ordered by time.
@@ -98,7 +98,7 @@ def gantt(searches: Sequence[Search]) -> Gantt:
 
 
 def pools(searches: Sequence[Search]) -> Pools:
-    """Return the data of the plot `pools` for one search: how many promising and opportunistic jobs had a run, over time.
+    """Return the data of the plot `pools` for one search: how many slots promising and opportunistic jobs held, over time.
 
     A job is promising while the priority that the policy gave to it is above 0, else opportunistic (HyperDrive, section 3).
 

@@ -1,4 +1,4 @@
-"""Draws the plot `pools`: the numbers of promising and of opportunistic jobs with a run (HyperDrive, section 3) over time."""
+"""Draws the plot `pools`: the numbers of slots of promising and of opportunistic jobs over time (HyperDrive, figure 4c)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EDGED: Final = 100
 
 
 def draw(data: Pools) -> Figure:
-    """Draw the number of promising jobs with a run as an area from 0, and that of opportunistic jobs with a run stacked on it."""
+    """Draw the number of slots of promising jobs as an area from 0, and that of opportunistic jobs stacked on it."""
     figure, axes = theme.new()
     unit = theme.time_unit(data.time)
     points = np.array([*data.points, (data.time, *data.points[-1][1:])])

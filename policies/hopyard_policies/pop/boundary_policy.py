@@ -172,7 +172,7 @@ class BoundaryPolicy(ElasticPolicy):
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
         """Return whether a job at a boundary is terminated without a prediction; False by default.
 
-        Policies with a kill threshold override this with `never_above`.
+        Policies with a kill threshold override this with `not_learning` (`pop.kill_threshold`).
         """
         return False
 
@@ -227,16 +227,6 @@ def trained(cluster: Cluster, job: str) -> tuple[float, float]:
     seconds = [point.seconds for point in cluster.curve(job)]
     total = math.fsum(seconds)
     return total, total / len(seconds) if seconds else 0.0
-
-
-def never_above(cluster: Cluster, job: str) -> bool:
-    """Return whether the experiment has a kill threshold and the job has reported no value that is better than the threshold."""
-    experiment = cluster.experiment
-    threshold = experiment.kill_threshold
-    if threshold is None:
-        return False
-    values = (point.metrics.get(experiment.metric, math.nan) for point in cluster.curve(job))
-    return not any(math.isfinite(value) and experiment.better(value, threshold) for value in values)
 
 
 def longest(cluster: Cluster) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
 from hopyard_policies.base.parameters import need_part, need_whole
-from hopyard_policies.pop.boundary_policy import FRACTION, BoundaryPolicy, left, longest, never_above, trained
+from hopyard_policies.pop.boundary_policy import FRACTION, BoundaryPolicy, left, longest, trained
 from hopyard_policies.pop.expected_remaining_time import Outlook, outlook_of
+from hopyard_policies.pop.kill_threshold import CRASH_BOUNDARIES, not_learning
 from hopyard_policies.pop.slots import divide
 
 
@@ -18,11 +19,13 @@ class PopPolicy(BoundaryPolicy):
 
     This is POP as HyperDrive describes it (sections 3 and 5.3).
 
-    At each multiple of `evaluation_boundary` a job is terminated if it has never been better than the experiment's
-    `kill_threshold`. For any other job the policy requests a prediction while the job trains. The probabilities at future
-    epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The confidences of
-    all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). Jobs with p at the threshold or
-    above are promising; the slots for promising jobs go to those with the highest p, then the shortest ERT. A promising job *with a
+    At each multiple of `evaluation_boundary` a job is terminated if it does not learn: it has never been better than the
+    experiment's `kill_threshold`, or its learning has crashed, because its values have stayed at the threshold or below it for
+    `crash_after` units (`pop.kill_threshold`). For any other job the policy requests a prediction while the job trains. The
+    probabilities at future epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The
+    confidences of all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). Jobs with p at the
+    threshold or above are promising; the slots for promising jobs go to those with the highest p, then the shortest ERT. A
+    promising job *with a
     slot* is one of these, even while it waits. At the next report after the prediction:
 
     * a job with p below `least_confidence` is terminated;
@@ -44,6 +47,8 @@ class PopPolicy(BoundaryPolicy):
         evaluation_boundary: Distance between boundaries in the experiment's unit, at least 1; None: a fifteenth of the
             longest job (the paper recommends 5 to 10 %).
         least_confidence: Jobs with a smaller confidence are terminated; in [0, 1].
+        crash_after: Distance in the experiment's unit, at least 1: a job that has been better than `kill_threshold` is
+            terminated at a boundary if its latest low values are at least so far apart; None: two boundaries.
         slots_per_job: k, the number of slots reserved for each promising job when slots are divided, at least 1.
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
         ahead: Number of jobs created in advance of free slots, in 1..10000.
@@ -54,10 +59,13 @@ class PopPolicy(BoundaryPolicy):
         ValueError: An argument is out of range.
     """
 
+    version = "2"
+
     def __init__(
         self,
         evaluation_boundary: int | None = None,
         least_confidence: float = 0.05,
+        crash_after: int | None = None,
         slots_per_job: int = 1,
         step: float = 0.0,
         ahead: int = 2,
@@ -66,10 +74,12 @@ class PopPolicy(BoundaryPolicy):
         super().__init__(step, ahead, elastic)
         need_whole("evaluation_boundary", evaluation_boundary if evaluation_boundary is not None else 1)
         need_whole("slots_per_job", slots_per_job)
+        need_whole("crash_after", crash_after if crash_after is not None else 1)
         need_part("least_confidence", least_confidence)
         self._every = evaluation_boundary
         self._least = least_confidence
         self._per_job = slots_per_job
+        self._crash_after = crash_after
         self._outlooks: dict[str, Outlook] = {}
         self._promising: dict[str, None] = {}  # jobs with slots, best first
         self._labels: dict[str, float] = {}  # of all promising jobs, also those without a slot
@@ -88,8 +98,8 @@ class PopPolicy(BoundaryPolicy):
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
     def is_poor(self, cluster: Cluster, job: JobView) -> bool:
-        """Return whether a job at a boundary is terminated: it has never been better than the experiment's kill threshold."""
-        return never_above(cluster, job.id)
+        """Return whether a job at a boundary is terminated: by the kill threshold it never learned, or its learning crashed."""
+        return not_learning(cluster, job.id, self._crash_after or CRASH_BOUNDARIES * self._interval(cluster))
 
     def outlook(self, cluster: Cluster, job: JobView, reaches: Sequence[float]) -> Outlook:
         """Return confidence and expected remaining time of a job, given its prediction.
@@ -106,8 +116,11 @@ class PopPolicy(BoundaryPolicy):
     # ------------------------------------------------------------------------------------------------------- predictions
 
     def _boundary(self, cluster: Cluster, passed: int) -> int:
-        every = self._every or max(longest(cluster) // FRACTION, 1)
+        every = self._interval(cluster)
         return (passed // every + 1) * every
+
+    def _interval(self, cluster: Cluster) -> int:
+        return self._every or max(longest(cluster) // FRACTION, 1)
 
     def _books(self) -> tuple[dict[str, Any], ...]:
         return *super()._books(), self._outlooks

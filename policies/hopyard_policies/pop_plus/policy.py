@@ -10,7 +10,8 @@ from hopyard.policy import Cluster, Decision, IterationFinish, JobState, JobView
 from hopyard.policy.vocabulary import DecisionKind, RunEndReason
 from hopyard.predictor import Prediction
 from hopyard_policies.base.parameters import need_whole
-from hopyard_policies.pop.boundary_policy import BoundaryPolicy, left, longest, never_above, trained
+from hopyard_policies.pop.boundary_policy import FRACTION, BoundaryPolicy, left, longest, trained
+from hopyard_policies.pop.kill_threshold import CRASH_BOUNDARIES, not_learning
 from hopyard_policies.pop_plus.calibration import PRIOR, PredictionHistory
 from hopyard_policies.pop_plus.expected_gain import prospect_of
 
@@ -19,7 +20,7 @@ _FIRST: Final = 30
 _OFTEN: Final = 8
 """Boundaries are at most this fraction (1/8) of the longest job apart."""
 _POOR: Final = 0.3
-"""Factor for the probabilities of a job that has never been better than the kill threshold."""
+"""Factor for the probabilities of a job that does not learn, by the kill threshold."""
 _SLIM: Final = 0.01
 """Least probability of a job when slots are divided."""
 
@@ -35,8 +36,10 @@ class PopPlusPolicy(BoundaryPolicy):
 
     At the report after a prediction, a job is suspended if a waiting job is worth more: a suspended job, reduced by the
     measured cost of suspending and resuming, or a new one. No job is terminated, so a suspended job may continue later.
-    The probabilities of a job that was never better than the experiment's `kill_threshold` are multiplied by 0.3. No
-    slot is idle while a job could train on it. A job without a successful prediction has the worth of a new one.
+    The probabilities of a job that does not learn are multiplied by 0.3: it was never better than the experiment's
+    `kill_threshold`, or its learning has crashed, because its values have stayed at the threshold or below it for `crash_after`
+    units (`pop.kill_threshold`). No slot is idle while a job could train on it. A job without a successful prediction has the
+    worth of a new one.
 
     The target is the experiment's. Without one (the best result within `stop.max_time`) it is dynamic: the best value
     so far, improved by `step`.
@@ -44,6 +47,9 @@ class PopPlusPolicy(BoundaryPolicy):
     Args:
         first_look: Position of the first boundary in the experiment's unit, at least 1; None: a thirtieth of the
             longest job.
+        crash_after: Distance in the experiment's unit, at least 1: the learning of a job that has been better than
+            `kill_threshold` has crashed if its latest low values are at least so far apart; None: two fifteenths of the
+            longest job, as for `pop`.
         step: Distance of the dynamic target from the best value, in the metric's unit, at least 0.
         ahead: Number of jobs created in advance of free slots, in 1..10000.
         elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job. Free
@@ -54,16 +60,21 @@ class PopPlusPolicy(BoundaryPolicy):
         ValueError: An argument is out of range.
     """
 
+    version = "2"
+
     def __init__(
         self,
         first_look: int | None = None,
+        crash_after: int | None = None,
         step: float = 0.0,
         ahead: int = 2,
         elastic: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(step, ahead, elastic)
         need_whole("first_look", first_look if first_look is not None else 1)
+        need_whole("crash_after", crash_after if crash_after is not None else 1)
         self._first = first_look
+        self._crash_after = crash_after
         self._experience = PredictionHistory()
         # By job: the time and position of the start of a run that has not reported yet.
         self._began: dict[str, tuple[float, int]] = {}
@@ -109,7 +120,8 @@ class PopPlusPolicy(BoundaryPolicy):
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
         """Update the prospect of a job from its prediction, and label the job with its probability of reaching the target."""
         seconds, epoch = trained(cluster, job.id)
-        credit = _POOR if never_above(cluster, job.id) else 1.0
+        crash_after = self._crash_after or CRASH_BOUNDARIES * max(longest(cluster) // FRACTION, 1)
+        credit = _POOR if not_learning(cluster, job.id, crash_after) else 1.0
         prospect = prospect_of([credit * chance for chance in prediction.reaches], left(cluster, job), epoch)
         self._experience.look(job.id, prospect, seconds, seconds + epoch * len(prediction.reaches))
         cluster.label_job(job.id, prospect.chance)

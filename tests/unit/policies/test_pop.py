@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 class Told(Predictor):
-    """A predictor that returns the probability `p` of the job's configuration for each future position."""
+    """A predictor that returns the probability `p` of the job's configuration for each future position from `at` on, 0 before."""
 
     @override
     def predict(self, question: Question) -> Prediction:
@@ -31,7 +32,8 @@ class Told(Predictor):
         last = question.curve.positions[-1]
         ahead = tuple(range(last + 1, question.horizon + 1))
         p = float(question.curve.hyperparameters["p"])
-        return Prediction(ahead, (0.5,) * len(ahead), (0.0,) * len(ahead), (p,) * len(ahead), (0.5,) * len(LEVELS))
+        reaches = tuple(p if position >= question.curve.hyperparameters.get("at", 0) else 0.0 for position in ahead)
+        return Prediction(ahead, (0.5,) * len(ahead), (0.0,) * len(ahead), reaches, (0.5,) * len(LEVELS))
 
 
 def minimised(one: Trace) -> Trace:
@@ -40,7 +42,11 @@ def minimised(one: Trace) -> Trace:
 
 
 def trace(job: int, p: float, value: float = 0.2, reports: int = 10, **more: Any) -> Trace:
-    return Trace(str(job), {"p": p, "job": job, **more}, "accuracy", "max", (value,) * reports, (1.0,) * reports)
+    return curved(job, p, (value,) * reports, **more)
+
+
+def curved(job: int, p: float, values: Sequence[float], **more: Any) -> Trace:
+    return Trace(str(job), {"p": p, "job": job, **more}, "accuracy", "max", tuple(values), (1.0,) * len(values))
 
 
 def search(*traces: Trace, slots: int = 1, target: float | None = 0.9, **options: Any) -> Result:
@@ -75,6 +81,36 @@ def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:
     assert runs(result)[0] == ("1", 0.0, 2.0)
     assert result.jobs_terminated == 1
     assert foreseen.asked == 4  # Job 2 at 2, 4, 6, 8.
+
+
+def test_a_job_whose_learning_crashes_ends() -> None:
+    # It is low from 2 on. With boundaries at 2, 4, ... it ends at 6, where its low values are 4 units apart.
+    result = search(curved(1, 0.9, [0.2] + [0.1] * 9), parameters={"kill_threshold": 0.15})
+    assert runs(result) == [("1", 0.0, 6.0)]
+    assert result.jobs_terminated == 1
+
+
+def test_the_distance_of_low_values_that_ends_a_job_can_be_set() -> None:
+    # At 4 the low values are 2 units apart, at 8 they are 6 apart.
+    for crash_after, end in ((1, 4.0), (2, 4.0), (3, 6.0), (6, 8.0)):
+        parameters = {"kill_threshold": 0.15, "crash_after": crash_after}
+        assert runs(search(curved(1, 0.9, [0.2] + [0.1] * 9), parameters=parameters)) == [("1", 0.0, end)]
+
+
+def test_the_example_of_the_documentation() -> None:
+    parameters = {"kill_threshold": 0.15, "evaluation_boundary": 4, "crash_after": 8}
+    values = [0.1] * 30
+    values[3] = values[4] = 0.2
+    assert runs(search(curved(1, 0.9, values), parameters=parameters)) == [("1", 0.0, 16.0)]
+    values[12] = 0.2
+    assert runs(search(curved(1, 0.9, values), parameters=parameters)) == [("1", 0.0, 24.0)]
+
+
+def test_a_job_that_recovers_is_not_ended() -> None:
+    # It is low from 2 to 4 and from 6 to 9, where it is 2 apart at the boundaries 4 and 8. At its end no job is judged.
+    values = [0.2, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]
+    result = search(curved(1, 0.9, values), parameters={"kill_threshold": 0.15})
+    assert (result.jobs_terminated, result.jobs_at_R) == (0, ((10.0, 1),))
 
 
 def test_opportunistic_jobs_take_turns() -> None:
@@ -203,6 +239,8 @@ def test_minimising_the_negative_is_the_same_search() -> None:
         ("least_confidence", 1.5),
         ("least_confidence", True),
         ("slots_per_job", 0),
+        ("crash_after", 0),
+        ("crash_after", 2.5),
         ("step", -1),
         ("step", True),
         ("ahead", 0),

@@ -12,7 +12,7 @@ from hopyard.policy.conformance import PolicyConformance
 from hopyard.predictor import Prediction, Question
 from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
 from hopyard_simulator import PredictionCache, Result, TraceWorkload, simulate
-from tests.unit.policies.test_pop import Told, minimised, runs, trace
+from tests.unit.policies.test_pop import Told, curved, minimised, runs, trace
 
 pytestmark = pytest.mark.quick
 
@@ -56,6 +56,15 @@ def test_a_job_below_the_kill_threshold_has_less_of_a_chance() -> None:
     jobs = (trace(1, 0.02), trace(2, 0.024, 0.1), trace(3, 0.8))
     assert [job for job, _, _ in runs(search(*jobs))] == ["1", "2", "3", "2", "1"]
     assert [job for job, _, _ in runs(search(*jobs, parameters={"kill_threshold": 0.15}))] == ["1", "2", "3", "1", "2"]
+
+
+def test_a_job_whose_learning_crashed_has_less_of_a_chance() -> None:
+    # As above, but job 2 was above the threshold at 1. At the prediction at 3 its low values are one unit apart.
+    jobs = (trace(1, 0.02), curved(2, 0.024, [0.2] + [0.1] * 9), trace(3, 0.8))
+    for crash_after, order in ((1, ["1", "2", "3", "1", "2"]), (9, ["1", "2", "3", "2", "1"])):
+        parameters = {"kill_threshold": 0.15, "first_look": 3, "crash_after": crash_after}
+        result = search(*jobs, parameters=parameters)
+        assert ([job for job, _, _ in runs(result)], result.jobs_terminated) == (order, 0)
 
 
 def test_nobody_leaves_when_nobody_waits() -> None:
@@ -114,7 +123,9 @@ def test_minimising_the_negative_is_the_same_search() -> None:
     assert search(*traces, slots=2).runs == search(*map(minimised, traces), slots=2, target=-0.9).runs
 
 
-@pytest.mark.parametrize(("name", "value"), [("first_look", 0), ("step", -1), ("step", True), ("ahead", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("first_look", 0), ("crash_after", 0), ("step", -1), ("step", True), ("ahead", 0)]
+)
 def test_parameters_out_of_range(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         PopPlusPolicy(**{name: value})  # type: ignore[arg-type]

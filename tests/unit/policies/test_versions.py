@@ -17,6 +17,8 @@ pytestmark = pytest.mark.quick
     ("name", "parameters", "version"),
     [
         ("asha", {}, "1"),
+        ("pop", {}, "2"),
+        ("pop_plus", {}, "2"),
         ("stage_tree", {}, "1 (tuner DefaultPolicy 1)"),
         ("stage_tree", {"tuner": {"name": "asha", "r": 1}}, "1 (tuner AshaPolicy 7)"),
         ("mop", {}, "1 (tuner DefaultPolicy 1)"),

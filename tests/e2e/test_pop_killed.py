@@ -36,13 +36,13 @@ class Questions:
         asked: Tickets that the policy requested.
         over: Tickets that were answered or withdrawn.
         answered: By seed of a question, the time of its answer.
-        promising: Jobs that the policy labelled with a positive priority.
+        labelled: Jobs that the policy labelled as promising or opportunistic.
     """
 
     asked: list[str] = field(default_factory=list)
     over: list[str] = field(default_factory=list)
     answered: dict[int, float] = field(default_factory=dict)
-    promising: set[str] = field(default_factory=set)
+    labelled: set[str] = field(default_factory=set)
 
 
 async def told(server: str, experiment: Experiment) -> Questions:
@@ -53,7 +53,7 @@ async def told(server: str, experiment: Experiment) -> Questions:
             if isinstance(event, PolicyAnswered):
                 commands = event.answer.commands
                 found.asked += [f"policy/{one.ticket}" for one in commands if isinstance(one, Predict)]
-                found.promising |= {one.job for one in commands if isinstance(one, LabelJob) and one.priority > 0}
+                found.labelled |= {one.job for one in commands if isinstance(one, LabelJob)}
             if isinstance(event, Answered) and event.ticket in seeds:
                 found.over.append(event.ticket)
                 found.answered[seeds[event.ticket]] = event.at
@@ -122,7 +122,7 @@ async def test_pop_decides_the_same_when_its_scheduler_is_killed(tmp_path: Path)
             known = [one for one in computed() if one["seed"] in found.answered]
             assert len({one["seed"] for one in known}) == len(found.answered)
             assert [one for one in known if one["at"] > found.answered[int(one["seed"])]] == []
-            assert found.promising
+            assert found.labelled
             assert kills.replayed(server, experiment)["decisions_equal"] is True
             assert len(shown(server, experiment, "pools")["points"]) > 2
             assert len(shown(server, experiment, "slots")["moments"]) == 2

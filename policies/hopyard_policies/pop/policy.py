@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from hopyard.policy import Cluster, JobState, JobView
 from hopyard.predictor import Prediction
@@ -12,6 +13,31 @@ from hopyard_policies.pop.boundary_policy import FRACTION, BoundaryPolicy, left,
 from hopyard_policies.pop.expected_remaining_time import Outlook, outlook_of
 from hopyard_policies.pop.kill_threshold import CRASH_BOUNDARIES, not_learning
 from hopyard_policies.pop.slots import divide
+
+_DIGITS: Final = 6
+"""Decimal digits of seconds that are compared: the precision of times in seconds since the Unix epoch."""
+
+
+class _Estimate(NamedTuple):
+    """The outlook of a job by its latest prediction.
+
+    Attributes:
+        outlook: The confidence, and the expected remaining time from `position` on.
+        position: The last position that the predictor knew.
+        pace: Mean seconds of the training from one position to the next.
+    """
+
+    outlook: Outlook
+    position: int
+    pace: float
+
+    def at(self, position: int) -> Outlook:
+        """Return the outlook of the job at a later or, after a loss of training, an earlier position.
+
+        All future epochs are then nearer or farther by the same number, which changes the sum of equation 2 by p times this number.
+        """
+        since = (position - self.position) * self.pace
+        return self.outlook._replace(remaining=max(self.outlook.remaining - self.outlook.confidence * since, 0.0))
 
 
 class PopPolicy(BoundaryPolicy):
@@ -22,19 +48,20 @@ class PopPolicy(BoundaryPolicy):
     At each multiple of `evaluation_boundary` a job is terminated if it does not learn: it has never been better than the
     experiment's `kill_threshold`, or its learning has crashed, because its values have stayed at the threshold or below it for
     `crash_after` units (`pop.kill_threshold`). For any other job the policy requests a prediction while the job trains. The
-    probabilities at future epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). The
-    confidences of all jobs give the number of slots for promising jobs and the threshold (`pop.slots`). Jobs with p at the
-    threshold or above are promising; the slots for promising jobs go to those with the highest p, then the shortest ERT. A
-    promising job *with a
-    slot* is one of these, even while it waits. At the next report after the prediction:
+    probabilities at future epochs give a confidence p and an expected remaining time ERT (`pop.expected_remaining_time`). Later
+    training reduces the ERT. Jobs whose ERT is at most the time left now *satisfy*; their confidences give the number of slots for
+    promising jobs and the threshold (`pop.slots`). These slots go to the satisfying jobs with p at the threshold or above, first to
+    those with the highest p, then the shortest ERT. Jobs that get one are promising, even while they wait. All others are
+    opportunistic. At the next report after the prediction:
 
     * a job with p below `least_confidence` is terminated;
-    * a promising job with a slot continues;
-    * any other job is suspended if another one waits for its slot: a promising job with a slot, a new configuration,
-      or a suspended job. Among suspended jobs, promising jobs without a slot come first; the others take turns.
+    * a promising job continues;
+    * an opportunistic job is suspended if another one waits for its slot: a promising job, a new configuration, or a suspended job.
+      Among suspended jobs, satisfying ones with p at the threshold or above come first; the others take turns.
 
-    Promising jobs are labelled with p. No slot is idle while a job could train on it. A job whose prediction failed
-    or is pending has its latest confidence and ERT; without any it is opportunistic.
+    Promising jobs are labelled with p, opportunistic ones with 0 from their first prediction on. If the slots for promising jobs
+    are fewer than `slots_per_job`, no job is promising. No slot is idle while a job could train on it. A job whose prediction
+    failed or is pending has its latest confidence and ERT; without any it is opportunistic.
 
     The target is the experiment's. Without one (the dual problem: the best result within `stop.max_time`) it is dynamic
     (section 9): the best value so far, improved by `step`. p is the probability that a single report reaches the
@@ -80,20 +107,22 @@ class PopPolicy(BoundaryPolicy):
         self._least = least_confidence
         self._per_job = slots_per_job
         self._crash_after = crash_after
-        self._outlooks: dict[str, Outlook] = {}
-        self._promising: dict[str, None] = {}  # jobs with slots, best first
-        self._labels: dict[str, float] = {}  # of all promising jobs, also those without a slot
+        self._estimates: dict[str, _Estimate] = {}
+        self._promising: dict[str, None] = {}  # best first
+        self._next: dict[
+            str, int
+        ] = {}  # place of the jobs that would be promising if there were more slots, best first
 
     # ---------------------------------------------------------------------------------------------------------- up-calls
 
     def allocate_jobs(self, cluster: Cluster) -> None:
-        """Start promising jobs with slots first, then new jobs, then suspended ones in turn; create jobs in advance."""
+        """Start promising jobs first, then new jobs, then suspended ones in turn; create jobs in advance."""
         self._divide(cluster)
         super().allocate_jobs(cluster)
 
     def confidences(self, cluster: Cluster) -> dict[str, float]:
-        """Return the confidence p of each job that has not ended and has had a prediction, by job id."""
-        return {job.id: self._outlooks[job.id].confidence for job in cluster.open_jobs() if job.id in self._outlooks}
+        """Return by job id the confidences p by which slots are divided: those of the jobs whose ERT is at most the time left now."""
+        return {name: outlook.confidence for name, outlook in self._satisfying(cluster).items()}
 
     # ------------------------------------------------------------------------------------------------ what may be overridden
 
@@ -123,13 +152,21 @@ class PopPolicy(BoundaryPolicy):
         return self._every or max(longest(cluster) // FRACTION, 1)
 
     def _books(self) -> tuple[dict[str, Any], ...]:
-        return *super()._books(), self._outlooks
+        return *super()._books(), self._estimates
 
     def _learn(self, cluster: Cluster, job: JobView, prediction: Prediction) -> None:
         """Update a job's confidence and expected remaining time; terminate the job if its confidence is below `least_confidence`."""
-        outlook = self._outlooks[job.id] = self.outlook(cluster, job, prediction.reaches)
+        outlook = self.outlook(cluster, job, prediction.reaches)
         if outlook.confidence < self._least:
+            self._estimates.pop(job.id, None)
+            self._divide(cluster)
             cluster.terminate_job(job.id)
+            return
+        seconds, _ = trained(cluster, job.id)
+        reported = [point.position for point in cluster.curve(job.id)]
+        known = [position for position in reported if position < min(prediction.positions, default=math.inf)]
+        pace = seconds / reported[-1] if reported else 0.0
+        self._estimates[job.id] = _Estimate(outlook, max(known, default=0), pace)
         self._divide(cluster)
 
     def _stays(self, cluster: Cluster, job: JobView) -> bool:
@@ -137,31 +174,49 @@ class PopPolicy(BoundaryPolicy):
         return job.id in self._promising or not self._somebody_waits(cluster)
 
     def _urgency(self, job: JobView) -> float:
-        return max(self._outlooks[job.id].confidence, self._least) if job.id in self._outlooks else self._least
+        return (
+            max(self._estimates[job.id].outlook.confidence, self._least) if job.id in self._estimates else self._least
+        )
 
     # -------------------------------------------------------------------------------------------------------------- slots
 
-    def _divide(self, cluster: Cluster) -> None:
-        """Recompute which jobs are promising and which of them get a slot, and label promising jobs with their confidence.
+    def _satisfying(self, cluster: Cluster) -> dict[str, Outlook]:
+        """Return the outlooks of the jobs that N_satisfying counts (section 3.2): their ERT is at most the time left now.
 
-        The confidence of a job is its predicted probability of reaching the target in time. A job is promising if its confidence is at
-        least the threshold that `pop.slots.divide` computes. The most confident of them get the number of slots computed there.
+        A job that a person has paused is not among them.
         """
+        found = {}
+        for job in cluster.open_jobs():
+            estimate = self._estimates.get(job.id)
+            if estimate is None or job.state is JobState.HELD:
+                continue
+            outlook = estimate.at(job.position)
+            if round(outlook.remaining - left(cluster, job), _DIGITS) <= 0:
+                found[job.id] = outlook
+        return found
+
+    def _divide(self, cluster: Cluster) -> None:
+        """Recompute which jobs are promising, and label them with their confidence p; other jobs with a prediction have the label 0."""
         jobs = {job.id: job for job in cluster.open_jobs() if job.state is not JobState.HELD}
-        known = {name: self._outlooks[name] for name in jobs if name in self._outlooks}
+        known = self._satisfying(cluster)
         division = divide((outlook.confidence for outlook in known.values()), cluster.share, self._per_job)
-        ranked = sorted(known, key=lambda name: (-known[name].confidence, known[name].remaining, jobs[name].ordinal))
-        threshold = division.threshold
-        above = [name for name in ranked if threshold is not None and known[name].confidence >= threshold]
-        self._promising = dict.fromkeys(above[: division.promising // self._per_job])
-        self._labels = {name: known[name].confidence for name in above}
+        count, threshold = division.promising // self._per_job, division.threshold
+        ranked = sorted(
+            known, key=lambda name: (-known[name].confidence, round(known[name].remaining, _DIGITS), jobs[name].ordinal)
+        )
+        above = [name for name in ranked if count and threshold is not None and known[name].confidence >= threshold]
+        self._promising = dict.fromkeys(above[:count])
+        self._next = {name: place for place, name in enumerate(above[count:])}
         for name, job in jobs.items():
-            label = self._labels.get(name, 0.0)
-            if (job.priority or 0.0) != label:
+            label = known[name].confidence if name in self._promising else 0.0
+            if (job.priority or 0.0) != label or (job.priority is None and name in self._estimates):
                 cluster.label_job(name, label)
 
     def _waiting(self, cluster: Cluster) -> list[JobView]:
-        """Return the idle jobs in the order in which they get slots: promising ones with slots, displaced ones, new ones, others."""
+        """Return the idle jobs in the order in which they get slots: promising ones, displaced ones, new ones, others.
+
+        Of the others, those that would be promising if there were more slots come first, the best one first.
+        """
         idle = [job for job in cluster.idle_jobs() if job.position < job.max_position]
         ranks = {name: rank for rank, name in enumerate(self._promising)}
         return sorted(
@@ -171,20 +226,8 @@ class PopPolicy(BoundaryPolicy):
                 ranks.get(job.id, 0),
                 not job.displaced,
                 job.attempt > 0,
-                *self._turn(job),
+                self._next.get(job.id, len(self._next)),
             ),
-        )
-
-    def _turn(self, job: JobView) -> tuple[float, float]:
-        """Return the key by which suspended jobs are sorted, smallest first.
-
-        Promising jobs without a slot come first, by largest confidence, then by shortest expected remaining time. All others have
-        equal keys.
-        """
-        return (
-            (-self._outlooks[job.id].confidence, self._outlooks[job.id].remaining)
-            if job.id in self._labels
-            else (0.0, 0.0)
         )
 
     def _somebody_waits(self, cluster: Cluster) -> bool:

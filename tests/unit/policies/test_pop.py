@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -16,7 +17,8 @@ from hopyard.policy.vocabulary import Command, DecisionKind, Predict
 from hopyard.predictor import LEVELS, NotPredictableError, Prediction, Predictor, Question
 from hopyard.traces import Trace
 from hopyard_policies.earlyterm import EarlyTermPolicy
-from hopyard_policies.pop import PopPolicy
+from hopyard_policies.pop import PopPolicy, outlook_of
+from hopyard_policies.pop.policy import _Estimate
 from hopyard_simulator import Costs, PredictionCache, Result, TraceWorkload, simulate
 
 pytestmark = pytest.mark.quick
@@ -135,6 +137,76 @@ def test_promising_jobs_come_first_when_they_have_to_wait() -> None:
     # stays.
     result = search(trace(1, 0.5), trace(2, 1.0), trace(3, 0.5))
     assert runs(result)[:3] == [("1", 0.0, 3.0), ("2", 3.0, 13.0), ("3", 13.0, 16.0)]
+
+
+def positive_labels(result: Result) -> dict[str, list[list[float]]]:
+    """Return the positive labels of each job that had any, as [time, label]."""
+    given = {
+        job: [[time, label] for time, label in labels if label > 0] for job, labels in (result.labels or {}).items()
+    }
+    return {job: labels for job, labels in given.items() if labels}
+
+
+def test_without_a_slot_for_promising_jobs_no_job_is_promising() -> None:
+    # One slot: at 0.5 and 0.9 jobs deserve no whole slot, so all are opportunistic (figure 3a). At 1.0 one does.
+    result = search(trace(1, 0.5), trace(2, 0.9))
+    assert result.labels == {"1": [[2.0, 0.0]], "2": [[5.0, 0.0]]}
+    assert positive_labels(search(trace(1, 0.5), trace(2, 1.0))) == {"2": [[5.0, 1.0]]}
+    # Jobs of two slots each: 0.4 deserves one slot of four, half of what a job needs. 0.6 deserves two, which is one job.
+    assert (
+        positive_labels(search(*(trace(job, 0.4) for job in range(4)), slots=4, parameters={"slots_per_job": 2})) == {}
+    )
+    found = positive_labels(search(*(trace(job, 0.6) for job in range(4)), slots=4, parameters={"slots_per_job": 2}))
+    assert found["1"][0] == [2.0, 0.6]
+
+
+def test_only_jobs_with_a_slot_for_promising_jobs_are_promising() -> None:
+    # Three jobs at 0.6 want 3 of 4 slots and deserve 2.4: two are promising. Of equal ones, the oldest are, until they complete at 10.
+    result = search(*(trace(job, 0.6, at=10) for job in (1, 2, 3)), trace(4, 0.1), slots=4)
+    assert positive_labels(result) == {"1": [[2.0, 0.6]], "2": [[2.0, 0.6]], "3": [[10.0, 0.6]]}
+
+
+def stale(max_time: float) -> Result:
+    """Return a search in which job 1 waits from 3 to 40 with an ERT of 27 s, and job 2 has the slot for promising jobs until 40.
+
+    Two slots: of the jobs 1 and 2, both at p = 0.5, one is promising. At 2 job 1 is predicted to reach the target after 54 s with this
+    probability, so its ERT is 27 s; that of job 2 is at most 0.5 s. The other jobs, at 0.2, train in turns on the other slot, new ones
+    first.
+    """
+    others = (trace(job, 0.2) for job in range(3, 25))
+    first = trace(1, 0.5, reports=200, at=56)
+    return search(first, trace(2, 0.5, reports=40), *others, slots=2, max_time=max_time)
+
+
+def test_a_job_whose_expected_time_fits_is_promising_when_a_slot_for_promising_jobs_is_free() -> None:
+    result = stale(100.0)
+    assert positive_labels(result)["1"][:2] == [[2.0, 0.5], [40.0, 0.5]]  # at 2, until the prediction of job 2
+    assert [start for job, start, _ in runs(result) if job == "1"][:2] == [0.0, 40.0]
+
+
+def test_a_job_whose_expected_time_exceeds_the_time_left_is_not_promising() -> None:
+    # At 2, 56 s are left, and the ERT of 27 s fits. At 40, 18 s are left.
+    result = stale(58.0)
+    assert positive_labels(result) == {"1": [[2.0, 0.5]], "2": [[2.0, 0.5]]}
+    # The slots are divided by the other probabilities.
+    chances = [chances[0] for time, _, chances in result.confidences or () if 40.0 < time < 54.0]
+    assert chances
+    assert set(chances) == {0.2}
+    # New jobs start before it: from 40 to 54 they have both slots. Then job 1 gets its turn as any other suspended job.
+    assert [start for job, start, _ in runs(result) if job == "1"][:2] == [0.0, 54.0]
+
+
+def test_training_reduces_the_expected_time() -> None:
+    # The target is predicted with certainty at 12, when the time is over. At 3 the ERT of the prediction at 2 was 10 s, and 9 s are
+    # left, but job 1 has trained for a second since, so it stays.
+    result = search(trace(1, 1.0, reports=20, at=12), trace(2, 1.0, reports=20), max_time=12.0)
+    assert [job for job, _, _ in runs(result)] == ["1"]
+
+
+def test_a_step_back_adds_to_the_expected_time() -> None:
+    # It was predicted at 4 to reach the target in 6 units of 2 s, with p = 0.5: its ERT is 6 s, at 5 it is 0.5 x 10 s, at 2 0.5 x 16 s.
+    estimate = _Estimate(outlook_of([0.0] * 5 + [0.5], math.inf, 2.0), 4, 2.0)
+    assert [estimate.at(position).remaining for position in (2, 4, 5, 10, 11)] == [8.0, 6.0, 5.0, 0.0, 0.0]
 
 
 def test_nobody_leaves_when_nobody_waits() -> None:

@@ -30,7 +30,7 @@ class Bandit {
 
   // Runs wait at boundaries, and the policy decides only there.
   review() {
-    return { every_iteration: false, ends_jobs: false };
+    return { every_iteration: false, ends_jobs: false, version: '2' };
   }
 
   answer(state, call) {
@@ -73,9 +73,11 @@ class Bandit {
       return { decision: 'DECISION_CONTINUE' };
     }
     const boundaries = Math.floor(report.position / this.every);
-    if (boundaries > (this.passed.get(job.id) ?? 0)) {
+    const ratings = state.ratings(job.id);
+    if (ratings.length > 0 && boundaries > (this.passed.get(job.id) ?? 0)) {
       this.passed.set(job.id, boundaries);
-      if (!this.nearTheBest(state, job.id)) return { decision: 'DECISION_TERMINATE' };
+      const own = ratings.reduce((a, b) => Math.max(a, b));
+      if (!this.nearTheBest(state, own)) return { decision: 'DECISION_TERMINATE' };
     }
     return { decision: 'DECISION_CONTINUE', up_to: this.undisturbed(job) };
   }
@@ -84,17 +86,11 @@ class Bandit {
     return Math.min(((this.passed.get(job.id) ?? 0) + 1) * this.every, job.max_position);
   }
 
-  nearTheBest(state, job) {
+  /** Whether the best rated value of a job is near enough to that of the experiment. */
+  nearTheBest(state, own) {
     if (state.incumbent === null) return true;
-    const { metric } = [...state.experiments.values()][0];
-    const maximise = metric.mode === 'METRIC_MODE_MAX';
-    const values = [...(state.curves.get(job) ?? new Map()).values()].map((metrics) => metrics[metric.name]);
-    const finite = values.filter(Number.isFinite);
-    if (finite.length === 0) return false;
-    const own = finite.reduce((a, b) => (maximise ? Math.max(a, b) : Math.min(a, b)));
-    const best = state.incumbent.value;
-    const better = maximise ? best > own : best < own;
-    return !better || Math.abs(best - own) < this.epsilon * Math.min(Math.abs(best), Math.abs(own));
+    const best = state.rated(state.incumbent.value);
+    return own >= best || best - own < this.epsilon * Math.min(Math.abs(best), Math.abs(own));
   }
 }
 

@@ -118,6 +118,24 @@ class State {
     return idle.slice(0, Math.max(this.share - placed, 0));
   }
 
+  /** The terms of the experiment. */
+  get terms() {
+    return [...this.experiments.values()][0];
+  }
+
+  /** A value of the metric as policies compare it: larger is better, and -Infinity if it is not finite. */
+  rated(value) {
+    if (!Number.isFinite(value)) return -Infinity;
+    return this.terms.metric.mode === 'METRIC_MODE_MAX' ? value : -value;
+  }
+
+  /** The rated values of a job's reports, in order of position; reports without the metric are left out. */
+  ratings(job) {
+    const { name } = this.terms.metric;
+    const reports = [...(this.curves.get(job) ?? new Map())].sort(([a], [b]) => a - b);
+    return reports.filter(([, metrics]) => name in metrics).map(([, metrics]) => this.rated(metrics[name]));
+  }
+
   /** Jobs that may still be created. */
   jobsLeft() {
     let left = 0;

@@ -47,8 +47,5 @@ class Finalists(Policy):
         return len(cluster.open_jobs()) if self.final else None
 
     def value(self, cluster: Cluster, job: JobView) -> float:
-        """Return the job's best value so far; higher is better."""
-        terms = cluster.experiment
-        sign = 1 if terms.mode == "max" else -1
-        values = [sign * point.metrics.get(terms.metric, math.nan) for point in cluster.curve(job.id)]
-        return max((value for value in values if math.isfinite(value)), default=-math.inf)
+        """Return the job's best rated value so far; larger is better in both modes."""
+        return max(cluster.ratings(job.id).values(), default=-math.inf)

@@ -29,7 +29,8 @@ class BanditPolicy(DefaultPolicy):
     * values of different sign, or zero and a better value: no factor relates them, so the worse job is terminated.
       Scale a metric that crosses zero, such as a reward, to 0..1;
     * a job that is as good as the best always continues, and all jobs continue while no finite value exists;
-    * NaN and infinities are never a best value. A job that reported nothing else is terminated.
+    * NaN and infinities are never a best value. A job that reported nothing else is terminated;
+    * a job that has not reported the metric yet is judged at its first report with the metric.
 
     If no report falls on a boundary, the first report beyond it is judged. If a run was lost, paused or preempted at a
     boundary before the decision, the job is judged at its next new report.
@@ -48,6 +49,7 @@ class BanditPolicy(DefaultPolicy):
     # It decides only at boundaries, where runs wait, so other up-calls are not needed.
     every_iteration = False
     ends_jobs = False
+    version = "2"
 
     def __init__(
         self,
@@ -74,24 +76,20 @@ class BanditPolicy(DefaultPolicy):
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
         boundaries = event.position // self._every
-        if boundaries > self._passed.get(job.id, 0):
+        ratings = cluster.ratings(job.id)
+        if ratings and boundaries > self._passed.get(job.id, 0):
             self._passed[job.id] = boundaries
-            if not self._near_the_best(cluster, job.id):
+            if not self._near_the_best(cluster, max(ratings.values())):
                 return TERMINATE
         return Decision.proceed(self._undisturbed(job))
 
     def _undisturbed(self, job: JobView) -> int:
         return min((self._passed.get(job.id, 0) + 1) * self._every, job.max_position)
 
-    def _near_the_best(self, cluster: Cluster, job: str) -> bool:
-        incumbent = cluster.incumbent
-        if incumbent is None:
+    def _near_the_best(self, cluster: Cluster, own: float) -> bool:
+        """Return whether the best rated value of a job is near enough to that of the experiment."""
+        if cluster.incumbent is None:
             return True
-        metric = cluster.experiment.metric
-        values = [point.metrics.get(metric, math.nan) for point in cluster.curve(job)]
-        finite = [value for value in values if math.isfinite(value)]
-        if not finite:
-            return False
-        own, best = (max if cluster.experiment.mode == "max" else min)(finite), incumbent.value
+        best = cluster.experiment.rated(cluster.incumbent.value)
         # The incumbent may still change as parts of an evaluation arrive, so the job may even be the better one.
-        return not cluster.experiment.better(best, own) or abs(best - own) < self._epsilon * min(abs(best), abs(own))
+        return own >= best or best - own < self._epsilon * min(abs(best), abs(own))

@@ -25,7 +25,8 @@ class MedianPolicy(DefaultPolicy):
     value with averages, so it is conservative: about half of the jobs pass a boundary even if they are only average.
 
     NaN and infinities are the worst values. A job without a finite value is worse than any finite median, and an
-    average that includes such a value is the worst average. A median that is not finite terminates no job.
+    average that includes such a value is the worst average. A median that is not finite terminates no job. Reports without the
+    metric are ignored, and a job that has not reported it yet is judged at its first report with the metric.
 
     If no report falls on a boundary, the next report is judged. A job that trains again after a loss is not judged
     again.
@@ -44,6 +45,7 @@ class MedianPolicy(DefaultPolicy):
     # It decides only at boundaries, where runs wait, so other up-calls are not needed.
     every_iteration = False
     ends_jobs = False
+    version = "2"
 
     def __init__(
         self,
@@ -76,9 +78,9 @@ class MedianPolicy(DefaultPolicy):
         if event.at_until or event.report.finished or job.state is JobState.SUSPENDING:
             return CONTINUE
         boundary = event.position // self._every
-        if boundary > self._passed.get(job.id, 0):
+        values = list(cluster.ratings(job.id).values())
+        if values and boundary > self._passed.get(job.id, 0):
             self._passed[job.id] = boundary
-            values = _values(cluster, job.id)
             others = self._averages.setdefault(boundary, [])
             behind = len(others) >= self._least and max(values) < _median(others)
             bisect.insort(others, _average(values))
@@ -88,12 +90,6 @@ class MedianPolicy(DefaultPolicy):
 
     def _undisturbed(self, job: JobView) -> int:
         return min((self._passed.get(job.id, 0) + 1) * self._every, job.max_position)
-
-
-def _values(cluster: Cluster, job: str) -> list[float]:
-    """Return a job's reported values, converted so that larger is better and values that are not finite are minus infinity."""
-    terms = cluster.experiment
-    return [terms.rated(point.metrics.get(terms.metric, math.nan)) for point in cluster.curve(job)]
 
 
 def _average(values: list[float]) -> float:

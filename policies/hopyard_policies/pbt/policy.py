@@ -303,11 +303,8 @@ class PbtPolicy(Policy):
     # --------------------------------------------------------------------------------------------------------- adaptation
 
     def _result(self, cluster: Cluster, job: str) -> float:
-        """Return the last value of the metric that a job reported, so that larger is better; minus infinity if there is none."""
-        terms = cluster.experiment
-        points = reversed(cluster.curve(job))
-        found = next((point.metrics[terms.metric] for point in points if terms.metric in point.metrics), math.nan)
-        return terms.rated(found)
+        """Return the last rated value that a job reported; minus infinity if there is none."""
+        return next(reversed(cluster.ratings(job).values()), -math.inf)
 
     def _is_drawn_again(self, cluster: Cluster, population: Population, job: str) -> bool:
         """Return whether a member at its first boundary must be replaced by a new configuration.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from hopyard.policy import Cluster
@@ -37,13 +36,9 @@ def not_learning(cluster: Cluster, job: str, crash_after: int) -> bool:
         return False
     learned = False
     fell: int | None = None  # position of the first of the latest low values
-    last = 0
-    for point in cluster.curve(job):
-        value = point.metrics.get(experiment.metric)
-        if value is None:
-            continue
-        last = point.position
-        if math.isfinite(value) and experiment.better(value, threshold):
+    last, low = 0, experiment.rated(threshold)
+    for last, value in cluster.ratings(job).items():
+        if value > low:
             learned, fell = True, None
         elif fell is None:
             fell = last

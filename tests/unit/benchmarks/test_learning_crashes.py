@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any, cast
 
 from hopyard.policy import Cluster, CurvePoint, ExperimentView
@@ -23,6 +23,7 @@ def crashes(trace: Trace, crash_after: int) -> bool:
     points = [CurvePoint(at, {trace.metric: value}, 1.0) for at, value in enumerate(trace.metrics, 1)]
     for position in range(BOUNDARY, len(points), BOUNDARY):
         seen: Any = SimpleNamespace(experiment=terms, curve=lambda _, end=position: points[:end])
+        seen.ratings = MethodType(Cluster.ratings, seen)
         learned = max(trace.metrics[:position]) > THRESHOLD
         if learned and not_learning(cast(Cluster, seen), trace.job, crash_after):
             return True

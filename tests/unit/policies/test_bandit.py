@@ -15,18 +15,21 @@ from hopyard_policies.bandit import BanditPolicy
 
 pytestmark = pytest.mark.quick
 
-Levels = Mapping[int, float | Sequence[float]]
+Levels = Mapping[int, float | Sequence[float | None]]
 
 UNTIL, TERMINATED, LOST = RunEndReason.UNTIL, RunEndReason.TERMINATED, RunEndReason.LOST
 
 
 def levels(values: Levels) -> Any:
-    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn."""
+    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn.
+
+    None is a report without the metric.
+    """
 
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
         value = found[position - 1] if isinstance(found, Sequence) else found
-        return VirtualStep({"accuracy": value})
+        return VirtualStep({} if value is None else {"accuracy": value})
 
     return curve
 
@@ -116,6 +119,13 @@ def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) 
     values: Levels = {1: worst, 2: 0.5, 3: (0.5, worst, worst, worst), 4: worst}
     cluster = searched(BanditPolicy(evaluation_boundary=2), values, mode=mode)
     assert trained(cluster) == {"1": 4, "2": 4, "3": 4, "4": 2}
+
+
+def test_a_job_is_judged_when_it_has_reported_the_metric() -> None:
+    # Job 2 has no value at 2, and 0.1 is too far from 0.9 at 3. Job 3 reports the metric in time, at its first position only.
+    values: Levels = {1: 0.9, 2: (None, None, 0.1, 0.1), 3: (0.8, None, None, None), 4: (None, None, None, None)}
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values)
+    assert trained(cluster) == {"1": 4, "2": 3, "3": 4, "4": 4}
 
 
 def test_no_report_between_boundaries_waits() -> None:

@@ -15,15 +15,19 @@ from hopyard_policies.median import MedianPolicy
 
 pytestmark = pytest.mark.quick
 
-Levels = Mapping[int, float | Sequence[float]]
+Levels = Mapping[int, float | Sequence[float | None]]
 
 
 def levels(values: Levels) -> Any:
-    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn."""
+    """Return a curve on which configuration x reports `values[x]`: the same number always, or the items of a sequence in turn.
+
+    None is a report without the metric.
+    """
 
     def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
         found = values[int(hyperparameters["x"])]
-        return VirtualStep({"accuracy": found[position - 1] if isinstance(found, Sequence) else found})
+        value = found[position - 1] if isinstance(found, Sequence) else found
+        return VirtualStep({} if value is None else {"accuracy": value})
 
     return curve
 
@@ -99,6 +103,12 @@ def test_what_is_not_finite_is_worst(mode: Literal["max", "min"], worst: float) 
     # job 6 it is 0.5, because of a third 0.5, and job 6 has no finite value. Job 4 is compared by its best finite value.
     values: Levels = {1: worst, 2: 0.5, 3: 0.5, 4: (0.5, worst, 0.5, 0.5), 5: 0.5, 6: worst}
     assert trained(searched(rule(), values, mode=mode)) == {"1": 4, "2": 4, "3": 4, "4": 4, "5": 4, "6": -2}
+
+
+def test_reports_without_the_metric_are_ignored() -> None:
+    # At 2 the averages are 0.5, 0.5 and 0.5. Job 4 reports its first value at 3, and is judged there.
+    values: Levels = {1: (None, 0.5, 0.5, 0.5), 2: (0.5, None, 0.5, 0.5), 3: 0.5, 4: (None, None, 0.4, 0.4), 5: 0.4}
+    assert trained(searched(rule(), values)) == {"1": 4, "2": 4, "3": 4, "4": -3, "5": -2}
 
 
 @pytest.mark.parametrize("value", [0.1, 0.7, -0.1, 1e308, -1e308, 5e-324])

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.quick
     ("name", "parameters", "version"),
     [
         ("asha", {}, "1"),
+        ("bandit", {}, "2"),
+        ("median", {}, "2"),
         ("pop", {}, "2"),
         ("pop_plus", {}, "2"),
         ("stage_tree", {}, "1 (tuner DefaultPolicy 1)"),

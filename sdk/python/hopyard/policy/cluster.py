@@ -175,6 +175,22 @@ class Cluster(abc.ABC):
             CommandError: There is no such job.
         """
 
+    def ratings(self, job: str) -> dict[int, float]:
+        """Return the rated values (`ExperimentView.rated`) of a job's reports by position, ascending; empty: none yet.
+
+        Larger is better in both modes, and values that are not finite are minus infinity. Reports without the metric are left out.
+        Use these values to compare jobs with each other.
+
+        Args:
+            job: The id of a job, or "EXPERIMENT/JOB" from `earlier`.
+
+        Raises:
+            CommandError: There is no such job.
+        """
+        terms = self.experiment
+        points = self.curve(job)
+        return {at.position: terms.rated(at.metrics[terms.metric]) for at in points if terms.metric in at.metrics}
+
     @abc.abstractmethod
     def snapshots(self, job: str) -> Sequence[int]:
         """Return the positions of the job's snapshots from which a run can start now, ascending; empty: there is none.

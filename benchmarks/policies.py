@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,25 +77,17 @@ class Terms:
         low: Smallest possible value of the metric; None: unknown.
         high: Largest possible value of the metric; None: unknown.
         kill_threshold: Value of the metric without any learning; None: unknown.
-        scaled: Whether policies see values scaled to 0..1. The other attributes are not scaled.
     """
 
     max_time: str | float | None = None
     low: float | None = None
     high: float | None = None
     kill_threshold: float | None = None
-    scaled: bool = False
-
-    def unit(self, value: float) -> float:
-        """Return a value of the metric as policies see it: scaled so that `low` is 0 and `high` is 1 if the set is scaled."""
-        if not self.scaled or self.low is None or self.high is None:
-            return value
-        return (value - self.low) / (self.high - self.low)
 
     def parameters(self) -> dict[str, float]:
         """Return the terms as settings of a simulated experiment."""
         terms = {"low": self.low, "high": self.high, "kill_threshold": self.kill_threshold}
-        return {name: self.unit(value) for name, value in terms.items() if value is not None}
+        return {name: value for name, value in terms.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -149,12 +141,8 @@ def halved(traces: Sequence[Trace], name: str, half: str) -> list[Trace]:
 
 @cache
 def searched(traces: Path, half: str) -> list[Trace]:
-    """Return the traces of one half of the set in a file, with values as policies see them."""
-    terms = terms_of(traces)
-    return [
-        replace(trace, metrics=tuple(terms.unit(value) for value in trace.metrics))
-        for trace in halved(read_traces(traces), set_name(str(traces)), half)
-    ]
+    """Return the traces of one half of the set in a file."""
+    return halved(read_traces(traces), set_name(str(traces)), half)
 
 
 @cache
@@ -339,7 +327,7 @@ def made(arguments: argparse.Namespace) -> Iterable[Search]:
     costs = Costs(**arguments.costs) if arguments.costs is not None else COSTS
     for name, path in zip(names, files, strict=True):
         terms, traces = terms_of(path), searched(path, arguments.half)
-        target = terms.unit(arguments.target[name]) if name in arguments.target else usual_target(traces)
+        target = arguments.target[name] if name in arguments.target else usual_target(traces)
         longest = arguments.tmax or (seconds(terms.max_time) if terms.max_time is not None else None)
         soonest = clairvoyant(traces, target)
         print(

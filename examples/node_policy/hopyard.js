@@ -123,10 +123,18 @@ class State {
     return [...this.experiments.values()][0];
   }
 
-  /** A value of the metric as policies compare it: larger is better, and -Infinity if it is not finite. */
+  /**
+   * A value of the metric as policies compare it: larger is better, and -Infinity if it is not finite. If the range of the metric is known,
+   * 0 is its worst and 1 its best value.
+   */
   rated(value) {
     if (!Number.isFinite(value)) return -Infinity;
-    return this.terms.metric.mode === 'METRIC_MODE_MAX' ? value : -value;
+    const { metric, low, high } = this.terms;
+    const maximise = metric.mode === 'METRIC_MODE_MAX';
+    const known = high - low > 0 && high - low < Infinity; // false if either is undefined
+    if (!known) return maximise ? value : -value;
+    const [worst, best] = maximise ? [low, high] : [high, low];
+    return Math.min(Math.max((value - worst) / (best - worst), -Number.MAX_VALUE), Number.MAX_VALUE);
   }
 
   /** The rated values of a job's reports, in order of position; reports without the metric are left out. */

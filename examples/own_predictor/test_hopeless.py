@@ -12,7 +12,7 @@ from hopyard.predictor.testing import curve
 class TestEndsHopeless(PolicyConformance):
     """The conformance suite of policies; predictions arrive on time, late or never."""
 
-    symmetric = False  # targets are values of the metric, and the policy asks for them
+    symmetric = normalizes = False  # targets are values of the metric, and the curves of `respond` have one scale
 
     def make_policy(self) -> Policy:
         return EndsHopeless(every=2, chance=0.2)

@@ -19,15 +19,19 @@ class BanditPolicy(DefaultPolicy):
     `epsilon`, is better than the best of the experiment: `jobBest * (1 + epsilon) > globalBest`. With the paper's value
     of 0.5, the gap may be at most half of the job's own value. Between boundaries no run waits for a decision.
 
+    The values are rated values (`Cluster.ratings`). If the range of the metric is known (`metric.min` and `metric.max`), they
+    are normalized as in section 6.3 (equation 4), 0 for the worst and 1 for the best possible value. Otherwise they are the values
+    of the metric.
+
     The paper states the rule for a positive metric that is maximized. Its meaning is that the two values differ by less
     than the factor 1 + epsilon. This policy applies that meaning to both modes and signs: the gap must be less than
     `epsilon` times the smaller of the two magnitudes. It follows:
 
-    * metric to minimize: `jobBest < globalBest * (1 + epsilon)`; with epsilon 0.5, a loss may be 50 % above the best
-      one;
+    * metric to minimize, without a range: `jobBest < globalBest * (1 + epsilon)`; with epsilon 0.5, a loss may be 50 % above
+      the best one. With a range, an error and the corresponding accuracy give the same decisions;
     * negative values: maximizing a metric and minimizing its negative give the same decisions;
     * values of different sign, or zero and a better value: no factor relates them, so the worse job is terminated.
-      Scale a metric that crosses zero, such as a reward, to 0..1;
+      Give a metric that crosses zero, such as a reward, a range. A normalized value beyond the range may be negative, too;
     * a job that is as good as the best always continues, and all jobs continue while no finite value exists;
     * NaN and infinities are never a best value. A job that reported nothing else is terminated;
     * a job that has not reported the metric yet is judged at its first report with the metric.

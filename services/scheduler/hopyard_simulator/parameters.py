@@ -117,7 +117,7 @@ def _check_names(given: Parameters, policy: str, takes: Collection[str]) -> None
 def _check_terms(terms: Mapping[str, Any]) -> None:
     """Raise InvalidInput unless the terms of an experiment, by name, are numbers in the ranges of `TERMS`.
 
-    If `terms` has both `low` and `high` (the bounds of the metric for predictors), `low` must be less than `high`.
+    If `terms` has both `low` and `high` (the range of the metric), `low` must be less than `high`.
     """
     for key, value in terms.items():
         kind, least = TERMS[key]

@@ -17,13 +17,16 @@ __all__ = ["node_policy"]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("mode", "started"), [("max", False), ("min", True)])
+@pytest.mark.parametrize(
+    ("mode", "started", "known"), [("max", False, {}), ("min", True, {}), ("min", False, {"low": -0.1, "high": 0.5})]
+)
 def test_the_same_journal_comes_of_it(
-    node_policy: Path, mode: str, started: bool, monkeypatch: pytest.MonkeyPatch
+    node_policy: Path, mode: str, started: bool, known: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = workload()
     trained.mode = "max" if mode == "max" else "min"
-    wanted, journal = searched(trained, "bandit", monkeypatch, **TERMS)
+    terms = {**TERMS, "parameters": {**BANDIT, **known}}
+    wanted, journal = searched(trained, "bandit", monkeypatch, **terms)
     assert wanted.jobs_terminated > 3
     post = Post()
     command = ["node", str(node_policy / "bandit.js"), "--protos", str(ROOT / "protos")]
@@ -33,7 +36,7 @@ def test_the_same_journal_comes_of_it(
     try:
         if not started:
             process = subprocess.Popen([*command, "--server", post.address, "--name", "js"])
-        found, again = searched(trained, "bandit", monkeypatch, lambda _, e: Far(post, source, BANDIT, e), **TERMS)
+        found, again = searched(trained, "bandit", monkeypatch, lambda _, e: Far(post, source, BANDIT, e), **terms)
     finally:
         if process is not None:
             process.kill()

@@ -140,6 +140,16 @@ class MaximisesAlways(Greedy):
         return CONTINUE
 
 
+class ComparesRawValues(Greedy):
+    """Ends a job whose reward is not within a factor of the best one, whatever the range of rewards."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        value, best = event.report.metrics[cluster.experiment.metric], cluster.incumbent
+        if event.position == 2 and best is not None and not abs(best.value - value) < 0.5 * abs(best.value):
+            cluster.terminate_job(event.job)
+        return CONTINUE
+
+
 class ChangesHyperparameters(Greedy):
     def on_job_created(self, cluster: Cluster, created: JobCreated) -> None:
         hyperparameters = cluster.jobs[created.job].hyperparameters
@@ -220,6 +230,11 @@ class ParksForEverSuite(PolicyConformance):
 class MaximisesAlwaysSuite(PolicyConformance):
     def make_policy(self) -> Policy:
         return MaximisesAlways()
+
+
+class ComparesRawValuesSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return ComparesRawValues()
 
 
 class ChangesHyperparametersSuite(PolicyConformance):

@@ -106,6 +106,42 @@ def test_how_near_is_near_enough(mode: Literal["max", "min"], best: float, goes_
     assert trained(cluster) == {"1": 4, "2": 4, "3": 2}
 
 
+def test_with_a_known_range_the_papers_rule_holds_for_normalized_values() -> None:
+    # Rewards of LunarLander (section 6.3): multiples of 100, so that no normalized value is rounded. Without the range 9 of the 36
+    # decisions are others.
+    rewards = range(-500, 301, 100)
+    pairs = [(best, own) for best in rewards for own in rewards if own < best]
+    found, raw = {}, {}
+    for best, own in pairs:
+        values: Levels = {1: best, 2: own}
+        policy = BanditPolicy(evaluation_boundary=2)
+        found[best, own] = trained(searched(policy, values, low=-500, high=300))["2"] == 4
+        raw[best, own] = trained(searched(BanditPolicy(evaluation_boundary=2), values))["2"] == 4
+    rule = {(best, own): (own + 500) / 800 * 1.5 > (best + 500) / 800 for best, own in pairs}
+    assert found == rule
+    assert sum(raw[pair] != rule[pair] for pair in pairs) == 9
+
+
+def test_with_a_known_range_an_error_is_judged_as_the_accuracy_is() -> None:
+    # 0.25 * 1.5 = 0.375 is not below 0.4, but an accuracy of 0.6 is near enough to 0.75; an accuracy of 0.5 is not.
+    values = {1: 0.25, 2: 0.4, 3: 0.5}
+    cluster = searched(BanditPolicy(evaluation_boundary=2), values, mode="min", low=0, high=1)
+    assert trained(cluster) == {"1": 4, "2": 4, "3": 2}
+
+
+@pytest.mark.parametrize(
+    ("best", "goes_on", "ends"),
+    [
+        (500, 200, 150),  # 1.25, 0.875 and 0.8125
+        (-600, -640, -700),  # -0.125, -0.175 and -0.25: the gap must be below 0.0625
+        (-400, -430, -600),  # 0.125, 0.0875 and -0.125
+    ],
+)
+def test_values_beyond_the_range_follow_the_rule_for_factors(best: float, goes_on: float, ends: float) -> None:
+    cluster = searched(BanditPolicy(evaluation_boundary=2), {1: best, 2: goes_on, 3: ends}, low=-500, high=300)
+    assert trained(cluster) == {"1": 4, "2": 4, "3": 2}
+
+
 def test_without_slack_only_those_as_good_as_the_best_go_on() -> None:
     values = {1: 0.5, 2: 0.499, 3: 0.5, 4: 0.6, 5: 0.5}
     cluster = searched(BanditPolicy(evaluation_boundary=2, epsilon=0), values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Literal
 
 import pytest
@@ -34,6 +35,40 @@ class Rating(DefaultPolicy):
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:
         super().on_run_end(cluster, run)
         self.found = cluster.ratings(run.job)
+
+
+REWARD = ExperimentView("reward", "max", 1, low=-500, high=300)
+"""The range of LunarLander in the HyperDrive paper (section 6.3)."""
+
+
+def test_with_a_known_range_a_rating_is_equation_4() -> None:
+    found = [REWARD.rated(value) for value in (-500, -100, 0, 200, 300)]
+    assert found == [0, 0.5, 0.625, 0.875, 1]
+
+
+def test_the_worst_value_is_rated_0_and_the_best_1_in_both_modes() -> None:
+    error = ExperimentView("error", "min", 1, low=0, high=4)
+    assert [error.rated(value) for value in (4, 3, 0)] == [0, 0.25, 1]
+    mirror = ExperimentView("cost", "min", 1, low=-300, high=500)
+    assert [mirror.rated(-value) for value in (-500, -77.7, 300)] == [REWARD.rated(v) for v in (-500, -77.7, 300)]
+
+
+def test_values_beyond_the_range_keep_their_order() -> None:
+    assert [REWARD.rated(value) for value in (-900, -600, 400, 1100)] == [-0.5, -0.125, 1.125, 2]
+    assert [REWARD.rated(value) for value in (NAN, INF, -INF)] == [-INF] * 3
+
+
+@pytest.mark.parametrize(
+    "terms", [{"low": 0.0}, {"high": 4.0}, {"low": -1.5e308, "high": 1.5e308}, {"low": 1, "high": 1}]
+)
+def test_without_a_range_of_finite_width_nothing_is_normalized(terms: dict[str, Any]) -> None:
+    assert ExperimentView("m", "max", 1, **terms).rated(3.0) == 3.0
+    assert ExperimentView("m", "min", 1, **terms).rated(3.0) == -3.0
+
+
+def test_a_rating_that_would_overflow_is_the_largest_number() -> None:
+    narrow = ExperimentView("m", "max", 1, low=0, high=1e-300)
+    assert [narrow.rated(value) for value in (1e300, -1e300)] == [sys.float_info.max, -sys.float_info.max]
 
 
 def ratings(values: list[float | None], mode: Literal["max", "min"], **terms: Any) -> dict[int, float]:

@@ -63,3 +63,16 @@ def test_what_earlier_experiments_measured_and_kinds_of_hosts_are_told() -> None
     assert {slot.hardware for slot in far.state.slots.values()} == {"EPYC"}
     rig.create()
     far.hear(rig)
+
+
+def test_the_range_of_the_metric_is_told() -> None:
+    rig, far = Rig(low=-500.0, high=300.0), Far()
+    rig.create()
+    far.hear(rig)
+    (terms,) = far.state.experiments.values()
+    assert (terms.low, terms.high) == (-500.0, 300.0)
+    rig, far = Rig(low=0.0), Far()
+    rig.create()
+    far.hear(rig)
+    (terms,) = far.state.experiments.values()
+    assert (terms.low, terms.high) == (0.0, None)

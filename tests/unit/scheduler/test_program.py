@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from hopyard.cli.commands.experiments.preflight import terms_of
 from hopyard.errors import InvalidInput
 from hopyard.policy import ENDLESS, Cluster, ExperimentView, Policy, capabilities_of
 from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric
-from hopyard_scheduler.experiments.program import ExperimentProgram, program_of, settings_of
+from hopyard_engine.policy_host.view import terms_view
+from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
 
 pytestmark = pytest.mark.quick
 
@@ -258,3 +260,19 @@ def test_trainings_on_another_search_space_may_take_longer() -> None:
     wider = ExperimentProgram(load_spec(FILE.format(program=ROOM).replace("[0, 1]", "[0, 2]")), "b" * 64, "")
     assert wider.training("c") != program(ROOM).training("c")
     assert wider.root("c") == program(ROOM).root("c")
+
+
+def test_experiments_of_a_group_have_the_same_range_because_their_policy_compares_their_jobs() -> None:
+    text = FILE.format(program="command: [a]")
+    first, other = (load_spec(text.replace("max}", f"max, min: 0, max: {high}}}")) for high in (1, 100))
+    need_agreement(first, first, "e-1")
+    with pytest.raises(
+        InvalidInput, match=r"^share: .*agree with e-1; metric\.max: found 100\.0, the group has 1\.0; use another"
+    ):
+        need_agreement(other, first, "e-1")
+
+
+def test_a_policy_knows_the_range_of_the_metric() -> None:
+    spec = load_spec(FILE.format(program="command: [a]").replace("max}", "max, min: -500, max: 300}"))
+    shown = terms_view(settings_of(spec), 3, 0)
+    assert (shown.low, shown.high) == (-500.0, 300.0) == (terms_of(spec).low, terms_of(spec).high)

@@ -18,6 +18,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -60,11 +61,13 @@ class PolicyConformance:
         leaves_jobs: Whether jobs may still wait when the experiment ends, as the worse ones of successive halving do. A job
             whose last run was lost, failed or preempted before its `until` position must still continue.
         symmetric: Whether maximizing a metric and minimizing its negative must lead to the same decisions.
+        normalizes: Whether decisions must be the same on every linear scale of a metric whose range is known.
     """
 
     max_position: ClassVar[int] = 4
     leaves_jobs: ClassVar[bool] = False
     symmetric: ClassVar[bool] = True
+    normalizes: ClassVar[bool] = True
 
     # ------------------------------------------------------------------------------------ methods to define or override
 
@@ -298,6 +301,44 @@ class PolicyConformance:
             same = zip(answers["max"], answers["min"], strict=False)
             first = next((f"{number}: {a} and {b}" for number, (a, b) in enumerate(same, 1) if a != b), "")
             assert answers["max"] == answers["min"], f"max and min differ at up-call {first or 'the last'}"
+
+    def test_metric_scales(self) -> None:
+        """Check that, if `normalizes`, the scale of a metric with a known range does not change the decisions.
+
+        The metric is rounded so that no scale rounds it further. Target, kill threshold and targets of predictions are on its scale.
+        """
+        if not self.normalizes:
+            pytest.skip("the decisions of this policy depend on the scale of the metric")
+        unit, reward = (self._decided_on_a_scale(*scale) for scale in ((1.0, 0.0), (512.0, -384.0)))
+        first = next(
+            (f"{number}: {a} and {b}" for number, (a, b) in enumerate(zip(unit, reward, strict=False), 1) if a != b), ""
+        )
+        assert unit == reward, f"a metric in 0..1 and the same in -384..128 differ at up-call {first or 'the last'}"
+
+    def _decided_on_a_scale(self, factor: float, offset: float) -> list[tuple[object, ...]]:
+        """Return the answers of the policy if the metric is `factor` times the usual one plus `offset`, and has a known range."""
+
+        def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
+            step, name = self.curve(hyperparameters, position), cluster.terms.metric
+            value = factor * round(step.metrics[name] * 1024) / 1024 + offset
+            return replace(step, metrics={**step.metrics, name: value})
+
+        def unscaled(command: Command) -> Command:
+            if not isinstance(command, Predict) or "target" not in command.parameters:
+                return command
+            target = (command.parameters["target"] - offset) / factor
+            return replace(command, parameters={**command.parameters, "target": target})
+
+        def scaled(value: float | None) -> float | None:
+            return None if value is None else factor * value + offset
+
+        cluster = self.cluster(slots=3, jobs=10, curve=curve, low=offset, high=factor + offset)
+        terms = cluster.terms
+        cluster.terms = replace(terms, target=scaled(terms.target), kill_threshold=scaled(terms.kill_threshold))
+        return [
+            (entry.decision, tuple(map(unscaled, entry.commands)), entry.demand, entry.gang, entry.nodes)
+            for entry in self.finish(cluster)
+        ]
 
     def test_same_up_calls_same_answers(self) -> None:
         """Check that two new policies give the same answers to the same up-calls."""

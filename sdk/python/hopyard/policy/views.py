@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,6 +97,8 @@ class ExperimentView:
         concurrency: Maximum number of jobs that may train at a time; None: no limit.
         plan: The id of its root in the search plan. Experiments with the same root train equal configurations in the
             same way. Empty: not known, for example for policies without `shares`.
+        low: The smallest value that the metric can have (`metric.min`); None: not known.
+        high: The largest value that the metric can have (`metric.max`); None: not known.
     """
 
     metric: str
@@ -113,6 +116,8 @@ class ExperimentView:
     partitions: int = 0
     concurrency: int | None = None
     plan: str = ""
+    low: float | None = None
+    high: float | None = None
 
     def better(self, a: float, b: float) -> bool:
         """Return whether the metric value `a` is better than `b` by `mode`. NaN is the worst value, and two NaNs are equal."""
@@ -123,10 +128,18 @@ class ExperimentView:
         return a > b if self.mode == "max" else a < b
 
     def rated(self, value: float) -> float:
-        """Convert a value of the metric so that larger is better. NaN and infinite values become minus infinity."""
+        """Convert a value of the metric for comparisons: larger is better. NaN and infinite values become minus infinity.
+
+        With `low` and `high` the result is normalized: 0 for the worst and 1 for the best possible value (HyperDrive, section 6.3,
+        equation 4). Values beyond them are not clipped: they become less than 0 or more than 1, so that the order remains. Results that
+        would overflow are the largest finite numbers. A range whose width overflows is ignored.
+        """
         if not math.isfinite(value):
             return -math.inf
-        return value if self.mode == "max" else -value
+        if self.low is None or self.high is None or not 0 < self.high - self.low < math.inf:
+            return value if self.mode == "max" else -value
+        worst, best = (self.low, self.high) if self.mode == "max" else (self.high, self.low)
+        return min(max((value - worst) / (best - worst), -sys.float_info.max), sys.float_info.max)
 
 
 @dataclass(frozen=True, slots=True)

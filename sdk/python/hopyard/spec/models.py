@@ -74,10 +74,12 @@ class MetricSpec(Section):
         None, description="A policy may end a job that stays worse than this value; none: no threshold."
     )
     min: float | None = Field(
-        None, description="The smallest value that the metric can have, which helps predictors; none: not known."
+        None,
+        description="The smallest value that the metric can have, which helps predictors; none: not known. With `min` and `max`, "
+        "policies compare jobs by normalized values: 0 for the worst and 1 for the best value.",
     )
     max: float | None = Field(
-        None, description="The largest value that the metric can have, which helps predictors; none: not known."
+        None, description="The largest value that the metric can have; none: not known. See `min`."
     )
     every: int = Field(
         1,

@@ -1068,6 +1068,8 @@ class PolicyExperiment(google.protobuf.message.Message):
     PARTITIONS_FIELD_NUMBER: builtins.int
     CONCURRENCY_FIELD_NUMBER: builtins.int
     PLAN_FIELD_NUMBER: builtins.int
+    LOW_FIELD_NUMBER: builtins.int
+    HIGH_FIELD_NUMBER: builtins.int
     max_position: builtins.int
     """The position at which a job is complete."""
     jobs_left: builtins.int
@@ -1092,6 +1094,12 @@ class PolicyExperiment(google.protobuf.message.Message):
     """Maximum number of jobs that train at one time; unset: no limit."""
     plan: builtins.str
     """The root of its search plan: experiments with the same root train equal configurations equally. Empty: unknown."""
+    low: builtins.float
+    """The smallest value that the metric can have (metric.min of the experiment file); unset: unknown."""
+    high: builtins.float
+    """The largest value that the metric can have (metric.max); unset: unknown. If both are set, a policy compares values of jobs
+    normalized to 0 for the worst and 1 for the best value.
+    """
     @property
     def metric(self) -> hopyard.v1.common_pb2.Metric:
         """The metric with the present target and kill threshold."""
@@ -1117,13 +1125,19 @@ class PolicyExperiment(google.protobuf.message.Message):
         partitions: builtins.int = ...,
         concurrency: builtins.int | None = ...,
         plan: builtins.str = ...,
+        low: builtins.float | None = ...,
+        high: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "concurrency", b"concurrency", "end_at", b"end_at", "metric", b"metric"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "concurrency", b"concurrency", "constraints", b"constraints", "end_at", b"end_at", "id", b"id", "jobs_left", b"jobs_left", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "plan", b"plan", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "_high", b"_high", "_low", b"_low", "concurrency", b"concurrency", "end_at", b"end_at", "high", b"high", "low", b"low", "metric", b"metric"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_concurrency", b"_concurrency", "_end_at", b"_end_at", "_high", b"_high", "_low", b"_low", "concurrency", b"concurrency", "constraints", b"constraints", "end_at", b"end_at", "high", b"high", "id", b"id", "jobs_left", b"jobs_left", "low", b"low", "max_position", b"max_position", "metric", b"metric", "over", b"over", "partitions", b"partitions", "paused", b"paused", "plan", b"plan", "seed", b"seed", "space_json", b"space_json", "weight", b"weight"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_concurrency", b"_concurrency"]) -> typing.Literal["concurrency"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_end_at", b"_end_at"]) -> typing.Literal["end_at"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_high", b"_high"]) -> typing.Literal["high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_low", b"_low"]) -> typing.Literal["low"] | None: ...
 
 Global___PolicyExperiment: typing_extensions.TypeAlias = PolicyExperiment
 

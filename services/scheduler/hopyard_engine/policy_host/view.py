@@ -80,6 +80,8 @@ def terms_view(settings: Settings, jobs_left: int, partitions: int, space: Space
         space=space,
         partitions=partitions,
         concurrency=settings.concurrency,
+        low=settings.low,
+        high=settings.high,
     )
 
 

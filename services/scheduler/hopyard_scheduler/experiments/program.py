@@ -131,7 +131,7 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         leader: The id of the group.
 
     Raises:
-        InvalidInput: The policy (name, command or parameters), the metric (name, mode or `kill_threshold`), the unit, the
+        InvalidInput: The policy (name, command or parameters), the metric (name, mode, `kill_threshold`, `min` or `max`), the unit, the
             data set, or the CPUs or GPUs per job differ. The message has both values of each.
     """
     agreed = {
@@ -141,6 +141,8 @@ def need_agreement(spec: ExperimentSpec, other: ExperimentSpec, leader: str) -> 
         "metric.name": (spec.metric.name, other.metric.name),
         "metric.mode": (spec.metric.mode, other.metric.mode),
         "metric.kill_threshold": (spec.metric.kill_threshold, other.metric.kill_threshold),
+        "metric.min": (spec.metric.min, other.metric.min),
+        "metric.max": (spec.metric.max, other.metric.max),
         "unit": (spec.unit, other.unit),
         "data": (spec.data, other.data),
         "resources.per_job.cpus": (spec.resources.per_job.cpus, other.resources.per_job.cpus),

@@ -266,6 +266,8 @@ def terms_to_proto(terms: ExperimentView, *, over: bool = False) -> pb.PolicyExp
         partitions=terms.partitions,
         concurrency=terms.concurrency,
         plan=terms.plan,
+        low=terms.low,
+        high=terms.high,
     )
 
 

@@ -175,6 +175,8 @@ class MirroredState:
             partitions=message.partitions,
             concurrency=message.concurrency if message.HasField("concurrency") else None,
             plan=message.plan,
+            low=message.low if message.HasField("low") else None,
+            high=message.high if message.HasField("high") else None,
         )
         (self.over.add if message.over else self.over.discard)(message.id)
 

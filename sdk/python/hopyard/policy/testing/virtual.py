@@ -84,6 +84,8 @@ class VirtualCluster(Commands):
         target: The experiment ends when a job reaches this value; None: no target.
         kill_threshold: `ExperimentView.kill_threshold`: a policy may end a job that stays worse than this value; None: no
             threshold.
+        low: The smallest value that the metric can have; None: not known.
+        high: The largest value that the metric can have; None: not known.
         space: `ExperimentView.space`, the space that the policy sees. Configurations still come from `generator`.
         seed: The experiment's seed.
         interval: Number of positions by which an iteration advances.
@@ -122,6 +124,8 @@ class VirtualCluster(Commands):
         mode: Literal["max", "min"] = "max",
         target: float | None = None,
         kill_threshold: float | None = None,
+        low: float | None = None,
+        high: float | None = None,
         space: Space | None = None,
         seed: int = 0,
         interval: int = 1,
@@ -144,7 +148,17 @@ class VirtualCluster(Commands):
         self.history: list[HistoryEntry] = []
         parts = len(data.train) if data is not None else 0
         terms = ExperimentView(
-            metric, mode, max_position, target, kill_threshold, jobs, seed, space=space, partitions=parts
+            metric,
+            mode,
+            max_position,
+            target,
+            kill_threshold,
+            jobs,
+            seed,
+            space=space,
+            partitions=parts,
+            low=low,
+            high=high,
         )
         world = VirtualWorld(
             interval, snapshot_every, keep_latest, max_failures, max_losses, grace, delays or Delays(), gathers

@@ -89,6 +89,8 @@ def terms_of(spec: ExperimentSpec) -> ExperimentView:
         weight=spec.weight,
         space=spec.search_space,
         concurrency=spec.resources.concurrency,
+        low=spec.metric.min,
+        high=spec.metric.max,
     )
 
 

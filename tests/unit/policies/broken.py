@@ -8,6 +8,7 @@ from time import time
 from hopyard.policy import (
     CONTINUE,
     PARK,
+    TERMINATE,
     ApplicationStat,
     Cluster,
     Decision,
@@ -67,6 +68,20 @@ class SharedMemory(Greedy):
     def order(self, cluster: Cluster) -> list[str]:
         jobs = super().order(cluster)
         return jobs[::-1] if self.reverse else jobs
+
+
+class SharedDict(Greedy):
+    """Terminates a job whose second report is not near the best one; keeps in a class attribute which jobs were judged."""
+
+    judged: dict[str, bool] = {}  # noqa: RUF012  # the defect
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        ratings, best = cluster.ratings(event.job), cluster.incumbent
+        if event.position >= 2 and best is not None and not self.judged.get(event.job):
+            self.judged[event.job] = True
+            if max(ratings.values()) < 0.9 * cluster.experiment.rated(best.value):
+                cluster.terminate_job(event.job)
+        return CONTINUE
 
 
 class BusySlot(Greedy):
@@ -157,6 +172,13 @@ class ChangesHyperparameters(Greedy):
         hyperparameters["seen"] = True
 
 
+class JudgesTooLate(Greedy):
+    """Terminates jobs by a rule that no job of the suite's schedules lives long enough to meet."""
+
+    def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
+        return TERMINATE if event.position > 100 else CONTINUE
+
+
 class WantsForEver(Greedy):
     def demand(self, cluster: Cluster) -> int:
         return len(cluster.jobs) + 1
@@ -185,6 +207,13 @@ class SetOrderSuite(PolicyConformance):
 class SharedMemorySuite(PolicyConformance):
     def make_policy(self) -> Policy:
         return SharedMemory()
+
+
+class SharedDictSuite(PolicyConformance):
+    symmetric = False
+
+    def make_policy(self) -> Policy:
+        return SharedDict()
 
 
 class BusySlotSuite(PolicyConformance):
@@ -240,6 +269,11 @@ class ComparesRawValuesSuite(PolicyConformance):
 class ChangesHyperparametersSuite(PolicyConformance):
     def make_policy(self) -> Policy:
         return ChangesHyperparameters()
+
+
+class JudgesTooLateSuite(PolicyConformance):
+    def make_policy(self) -> Policy:
+        return JudgesTooLate()
 
 
 class WantsForEverSuite(PolicyConformance):

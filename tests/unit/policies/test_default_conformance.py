@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard_policies.default import DefaultPolicy
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestGreedy(PolicyConformance):
     def make_policy(self) -> Policy:
         return DefaultPolicy()

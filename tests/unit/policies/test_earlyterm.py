@@ -8,10 +8,11 @@ import pytest
 from typing_extensions import override
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
+from hopyard.policy.vocabulary import Ask, Predict
 from hopyard_policies.earlyterm import EarlyTermPolicy
 from hopyard_simulator import Costs, Result, TraceWorkload, simulate
-from tests.unit.policies.test_pop import Told, minimised, runs, trace
+from tests.unit.policies.test_pop import Told, foreseen, minimised, runs, trace
 
 pytestmark = pytest.mark.quick
 
@@ -73,10 +74,16 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
         EarlyTermPolicy(**{name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestConformance(PolicyConformance):
     symmetric: ClassVar = False  # Targets of its predictions can be negative; a test above compares its searches.
+
+    max_position: ClassVar = 6
 
     @override
     def make_policy(self) -> Policy:
         return EarlyTermPolicy(evaluation_boundary=2)
+
+    @override
+    def respond(self, question: Predict | Ask) -> object:
+        return foreseen(question)

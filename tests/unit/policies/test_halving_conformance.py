@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, BohbPolicy, HyperbandPolicy, ShaPolicy
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestAsha(PolicyConformance):
     leaves_jobs: ClassVar[bool] = True
 
@@ -37,7 +37,7 @@ class TestAshaInfinite(PolicyConformance):
         return AshaPolicy(eta=2, infinite=True)
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestAsyncHyperband(PolicyConformance):
     max_position: ClassVar[int] = 6
     leaves_jobs: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class TestAsyncHyperband(PolicyConformance):
         return AsyncHyperbandPolicy(eta=2)
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestSha(PolicyConformance):
     def make_policy(self) -> Policy:
         return ShaPolicy(eta=2)
@@ -60,7 +60,7 @@ class TestShaWithSmallBrackets(PolicyConformance):
         return ShaPolicy(eta=2, brackets=[0, 1], width=3, ahead=0)
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order", "test_commands_are_legal"])
+@pytest.mark.quick(merge=[*IN_PROCESSES, "test_commands_are_legal"])
 class TestHyperband(PolicyConformance):
     max_position: ClassVar[int] = 5
 
@@ -68,7 +68,7 @@ class TestHyperband(PolicyConformance):
         return HyperbandPolicy(eta=2)
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestBohb(PolicyConformance):
     def make_policy(self) -> Policy:
         return BohbPolicy()

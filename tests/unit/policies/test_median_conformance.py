@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard.policy.testing import VirtualCluster
 from hopyard_policies.median import MedianPolicy
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestDefaults(PolicyConformance):
     max_position: ClassVar[int] = 25
 

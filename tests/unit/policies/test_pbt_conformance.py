@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard.policy.testing import VirtualCluster
 from hopyard.space import Space
 from hopyard_policies.pbt import PbtPolicy
@@ -15,7 +15,7 @@ from hopyard_policies.pbt import PbtPolicy
 SPACE = Space.from_dict({"x": {"int": [1, 40]}})
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestDefaults(PolicyConformance):
     def make_policy(self) -> Policy:
         return PbtPolicy()

@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from hopyard.policy import JobState, JobView, Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard.predictor import Prediction, Question
 from hopyard_policies.pop_plus import PopPlusPolicy, Prospect
 from hopyard_simulator import PredictionCache, Result, TraceWorkload, simulate
@@ -131,8 +131,9 @@ def test_parameters_out_of_range(name: str, value: float) -> None:
         PopPlusPolicy(**{name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.quick(merge=["test_answers_do_not_depend_on_hash_order"])
+@pytest.mark.quick(merge=IN_PROCESSES)
 class TestConformance(PolicyConformance):
+    terminates: ClassVar = False
     symmetric: ClassVar = False  # Targets of its predictions can be negative; a test above compares its searches.
 
     @override

@@ -11,15 +11,12 @@ It needs pytest, and runs the policy on the virtual cluster of `hopyard.policy.t
 
 from __future__ import annotations
 
-import importlib
+import itertools
 import math
-import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import pytest
 
@@ -32,9 +29,9 @@ from hopyard.policy.testing import (
     VirtualCluster,
     VirtualStep,
     counting,
-    difference,
     replay,
 )
+from hopyard.policy.testing.determinism import Answers, Task, answers, first_difference, may_terminate, terminations
 from hopyard.policy.testing.purity import impurities
 from hopyard.policy.vocabulary import (
     Ask,
@@ -49,12 +46,20 @@ from hopyard.policy.vocabulary import (
 
 _BROKEN_OFF = (RunEndReason.LOST, RunEndReason.FAILED, RunEndReason.PREEMPTED)
 _SCHEDULES = 12
+_SEARCHED = 60
+
+IN_PROCESSES: Final = (
+    "test_same_up_calls_same_answers",
+    "test_answers_do_not_depend_on_hash_order",
+    "test_rebuilt_policy_goes_on_the_same",
+)
+"""The tests of the suite that start processes, three for all of them."""
 
 
 class PolicyConformance:
     """The tests that every policy must pass. Subclass it in a test module, and define `make_policy`.
 
-    Define the subclass at the top level of its module, because one test imports it in another process.
+    Define the subclass at the top level of its module, because the tests `IN_PROCESSES` import it in other processes.
 
     Attributes:
         max_position: The position at which a job is complete in these tests.
@@ -62,12 +67,17 @@ class PolicyConformance:
             whose last run was lost, failed or preempted before its `until` position must still continue.
         symmetric: Whether maximizing a metric and minimizing its negative must lead to the same decisions.
         normalizes: Whether decisions must be the same on every linear scale of a metric whose range is known.
+        terminates: Whether the policy terminates jobs by a rule; None: if its source says so. It must then terminate a job in each
+            schedule of the tests of determinism.
+        seeds: The seeds of these schedules (`eventful`).
     """
 
     max_position: ClassVar[int] = 4
     leaves_jobs: ClassVar[bool] = False
     symmetric: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
+    terminates: ClassVar[bool | None] = None
+    seeds: ClassVar[tuple[int, ...]] = (10, 14, 19)
 
     # ------------------------------------------------------------------------------------ methods to define or override
 
@@ -308,7 +318,7 @@ class PolicyConformance:
         The metric is rounded so that no scale rounds it further. Target, kill threshold and targets of predictions are on its scale.
         """
         if not self.normalizes:
-            pytest.skip("the decisions of this policy depend on the scale of the metric")
+            return
         unit, reward = (self._decided_on_a_scale(*scale) for scale in ((1.0, 0.0), (512.0, -384.0)))
         first = next(
             (f"{number}: {a} and {b}" for number, (a, b) in enumerate(zip(unit, reward, strict=False), 1) if a != b), ""
@@ -320,8 +330,10 @@ class PolicyConformance:
 
         def curve(hyperparameters: Hyperparameters, position: int) -> VirtualStep:
             step, name = self.curve(hyperparameters, position), cluster.terms.metric
-            value = factor * round(step.metrics[name] * 1024) / 1024 + offset
-            return replace(step, metrics={**step.metrics, name: value})
+            value = step.metrics.get(name, math.nan)
+            if not math.isfinite(value):
+                return step
+            return replace(step, metrics={**step.metrics, name: factor * round(value * 1024) / 1024 + offset})
 
         def unscaled(command: Command) -> Command:
             if not isinstance(command, Predict) or "target" not in command.parameters:
@@ -340,30 +352,43 @@ class PolicyConformance:
             for entry in self.finish(cluster)
         ]
 
+    def test_determinism_cases_terminate_jobs(self) -> None:
+        """Check that, if `terminates`, the policy terminates a job in each schedule of the tests of determinism.
+
+        Otherwise these tests would not show that its rule is deterministic.
+        """
+        if not (may_terminate(type(self.make_policy())) if self.terminates is None else self.terminates):
+            return
+        without = [seed for seed in self.seeds if not terminations(self.eventful(seed).run())]
+        assert not without, (
+            f"the policy terminates no job in the schedules with the seeds {without}: {self._advice_on_seeds()}"
+        )
+
+    def _advice_on_seeds(self) -> str:
+        count = len(self.seeds)
+        others = (seed for seed in range(_SEARCHED) if terminations(self.eventful(seed).run()))
+        found = tuple(itertools.islice(others, count))
+        if len(found) == count:
+            return f"set `seeds = {found}`"
+        return "override `curve` or `respond` so that it does, or set `terminates = False`"
+
     def test_same_up_calls_same_answers(self) -> None:
-        """Check that two new policies give the same answers to the same up-calls."""
-        for seed in range(3):
-            history = self.eventful(seed).run()
-            for _ in range(2):
-                found = difference(history, replay(self.make_policy(), history))
+        """Check that new policies give the same answers to the same up-calls as one in a fresh process.
+
+        They run in another process, in which other experiments have run before, so that memory shared between instances is found.
+        """
+        recorded, repeated = self._answers("record"), self._answers("repeat")
+        for number in range(len(self.seeds)):
+            for again in ("run", "replay"):
+                found = first_difference(recorded[f"{number}"], repeated[f"{again} {number}"])
                 assert not found, f"the same up-calls were answered differently: {found}"
 
     def test_answers_do_not_depend_on_hash_order(self) -> None:
         """Check that the answers do not depend on the hash seed of the process, and so not on the order of a set."""
-        suite = type(self)
-        assert "<locals>" not in suite.__qualname__, f"define {suite.__qualname__} at the top of its module"
-        program = "import sys; from hopyard.policy.conformance import write_answers; write_answers(*sys.argv[1:])"
-        outputs = []
-        for seed in ("1", "2"):
-            environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-            command = [sys.executable, "-c", program, suite.__module__, suite.__qualname__]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=150)
-            assert done.returncode == 0, done.stderr
-            outputs.append(done.stdout.splitlines())
-        for other in outputs[1:]:
-            pairs = zip(outputs[0], other, strict=False)
-            first = next((f"first {a}, then {b}" for a, b in pairs if a != b), "")
-            assert outputs[0] == other, f"the hash seed changes the answers: {first}"
+        recorded, other = self._answers("record"), self._answers("record", hash_seed="2")
+        for number in range(len(self.seeds)):
+            found = first_difference(recorded[f"{number}"], other[f"{number}"])
+            assert not found, f"the hash seed changes the answers: {found}"
 
     def test_reads_no_clock_no_global_chance_and_no_file(self) -> None:
         """Check that the policy uses only `cluster.now` for time and `cluster.rng` for random numbers, and opens no file."""
@@ -379,17 +404,14 @@ class PolicyConformance:
 
     def test_rebuilt_policy_goes_on_the_same(self) -> None:
         """Check that a new policy that gets all recorded up-calls, as after a crash, continues with the same answers as the old one."""
-        for seed in range(3):
-            undisturbed = self.eventful(seed).run()
-            cluster = self.eventful(seed)
-            for time in (0.5, 2.3, 5.7, 11.1):
-                cluster.run(until=time)
-                cluster.rebuild(self.make_policy())
-            rebuilt = cluster.run()
-            pairs = zip(undisturbed, rebuilt, strict=False)
-            first = next((f"{a}, rebuilt: {b.answer}" for a, b in pairs if a.answer != b.answer), "")
-            same = not first and len(undisturbed) == len(rebuilt)
-            assert same, f"the rebuilt policy went another way: {first}"
+        recorded, repeated = self._answers("record"), self._answers("repeat")
+        for number in range(len(self.seeds)):
+            found = first_difference(recorded[f"{number}"], repeated[f"rebuilt {number}"])
+            assert not found, f"the rebuilt policy went another way: {found}"
+
+    def _answers(self, task: Task, hash_seed: str = "1") -> Mapping[str, Answers]:
+        suite = type(self)
+        return answers(suite.__module__, suite.__qualname__, task, hash_seed, self.seeds)
 
     # ---------------------------------------------------------------------------------------------------------- helpers
 
@@ -474,19 +496,3 @@ def _negative(curve: Callable[[Hyperparameters, int], VirtualStep]) -> Callable[
         return VirtualStep(metrics, step.seconds, step.finished, step.examples)
 
     return negative
-
-
-def write_answers(module: str, suite: str) -> None:
-    """Write the answers of a suite's policy in three random schedules to stdout, as lines "NUMBER ANSWER", one for each up-call.
-
-    `PolicyConformance` calls this in processes with different hash seeds, and compares the lines.
-
-    Args:
-        module: The name of the suite's module.
-        suite: The name of the suite's class.
-    """
-    conformance = getattr(importlib.import_module(module), suite)()
-    assert isinstance(conformance, PolicyConformance)
-    for seed in range(3):
-        for entry in conformance.eventful(seed).run():
-            sys.stdout.write(f"{entry.moment.number} {entry.answer}\n".replace("\n", " ", -1).rstrip() + "\n")

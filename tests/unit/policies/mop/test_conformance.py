@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard.policy.testing import VirtualCluster
 from hopyard.policy.vocabulary import Ask, Predict
 from hopyard.space import Space
@@ -18,21 +18,21 @@ EVERYWHERE = placed([range(1, 25)] * 2, [range(1, 25)])
 
 
 class Suite(PolicyConformance):
+    terminates: ClassVar[bool | None] = False  # It terminates jobs only for its tuner.
+
     def cluster(self, policy: Policy | None = None, **changes: Any) -> VirtualCluster:
         return super().cluster(policy, **{"data": EVERYWHERE, **changes})
 
 
 @pytest.mark.quick(
     merge=[
-        "test_answers_do_not_depend_on_hash_order",
+        *IN_PROCESSES,
         "test_changes_nothing_that_it_was_given",
         "test_commands_are_legal",
         "test_experiment_drains",
         "test_metric_modes",
         "test_no_slot_idles_forever_while_a_job_waits",
         "test_random_schedules",
-        "test_rebuilt_policy_goes_on_the_same",
-        "test_same_up_calls_same_answers",
         "test_survives_metrics_that_are_not_finite",
     ]
 )
@@ -73,6 +73,7 @@ class TestUnderAsha(Suite):
 
 @pytest.mark.nightly
 class TestUnderPbtWithABarrier(Suite):
+    terminates: ClassVar[bool | None] = True
     max_position: ClassVar[int] = 6
 
     def make_policy(self) -> Policy:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from hopyard.policy import Policy
-from hopyard.policy.conformance import PolicyConformance
+from hopyard.policy.conformance import IN_PROCESSES, PolicyConformance
 from hopyard.policy.testing import VirtualCluster, counting
 from hopyard.space import Space
 from hopyard_policies.stage_tree.policy import StageTreePolicy
@@ -53,9 +53,7 @@ def _alike(
 
 @pytest.mark.quick(
     merge=[
-        "test_answers_do_not_depend_on_hash_order",
-        "test_rebuilt_policy_goes_on_the_same",
-        "test_same_up_calls_same_answers",
+        *IN_PROCESSES,
         "test_survives_metrics_that_are_not_finite",
     ]
 )
@@ -78,6 +76,7 @@ class TestSharedThreeAtATime(_Shared):
 class TestSharedUnderSha(_Shared):
     __test__ = True
     leaves_jobs: ClassVar[bool] = True
+    terminates: ClassVar[bool | None] = True
 
     def make_policy(self) -> Policy:
         return StageTreePolicy(tuner={"name": "sha", "eta": 2, "r": 1})
@@ -95,9 +94,10 @@ class TestSharedUnderAsha(_Shared):
 @pytest.mark.nightly
 class TestSharedUnderMedian(_Shared):
     __test__ = True
+    terminates: ClassVar[bool | None] = True
 
     def make_policy(self) -> Policy:
-        return StageTreePolicy(tuner="median")
+        return StageTreePolicy(tuner={"name": "median", "evaluation_boundary": 1, "least_jobs": 1})
 
 
 @pytest.mark.nightly
@@ -111,6 +111,8 @@ class TestSharedInRounds(_Shared):
 @pytest.mark.nightly
 class TestSharedUnderPbt(_Shared):
     __test__ = True
+    terminates: ClassVar[bool | None] = True
+    seeds: ClassVar[tuple[int, ...]] = (2, 10, 14)
 
     def make_policy(self) -> Policy:
         return StageTreePolicy(tuner={"name": "pbt", "population": 4, "interval": 2, "truncation": 0.5})

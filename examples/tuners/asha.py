@@ -9,6 +9,7 @@ from typing import Any
 
 from running import run
 
+from hopyard.policy.rungs import rung_positions
 from hopyard.study import AsyncStudy, Evaluation
 
 
@@ -18,11 +19,9 @@ async def asha(
     """Keep at most `width` evaluations running, and return the best one on the highest rung.
 
     A free place gets the best evaluation of the highest rung that has one to promote, or else a new configuration. Rungs are at
-    `least`, eta * least, and so on up to `most`.
+    `most`, most / eta, and so on, not below `least`.
     """
-    positions = [least]
-    while positions[-1] * eta <= most:
-        positions.append(positions[-1] * eta)
+    positions = rung_positions(most, least, eta)
     rungs: list[list[Evaluation]] = [[] for _ in positions]
     promoted, coming, running = set[str](), iter(new), dict[asyncio.Task[Evaluation], int]()
 

@@ -8,25 +8,22 @@ import random
 from running import run
 from sha import sha
 
+from hopyard.policy.rungs import rung_positions
 from hopyard.study import AsyncStudy, Evaluation
 
 
-def brackets(most: int, eta: int = 3) -> list[tuple[int, int]]:
-    """Return (number of configurations, first rung) of each bracket: for 81 and 3, (81, 1), (34, 3), (15, 9), (8, 27), (5, 81)."""
-    halvings = 0
-    while eta ** (halvings + 1) <= most:
-        halvings += 1
-    return [
-        (-(-(halvings + 1) * eta**s // (s + 1)), most // eta**s)  # rounded up
-        for s in reversed(range(halvings + 1))
-    ]
+def brackets(most: int, eta: int = 3) -> list[tuple[int, tuple[int, ...]]]:
+    """Return (number of configurations, rungs) of each bracket, for 9 and 3: (9, (1, 3, 9)), (5, (3, 9)) and (3, (9,))."""
+    rungs = rung_positions(most, 1, eta)
+    m = len(rungs)
+    return [(-(-m * eta ** (m - 1 - s) // (m - s)), rungs[s:]) for s in range(m)]  # rounded up
 
 
 async def hyperband(study: AsyncStudy, most: int, eta: int = 3, seed: int = 1) -> Evaluation:
     """Run all brackets concurrently, and return the best evaluation."""
     rng = random.Random(seed)
-    drawn = [([study.space.sample(rng) for _ in range(number)], least) for number, least in brackets(most, eta)]
-    return study.ranked(await asyncio.gather(*(sha(study, each, least, most, eta) for each, least in drawn)))[0]
+    drawn = [([study.space.sample(rng) for _ in range(number)], rungs) for number, rungs in brackets(most, eta)]
+    return study.ranked(await asyncio.gather(*(sha(study, each, rungs, eta) for each, rungs in drawn)))[0]
 
 
 async def tuner(study: AsyncStudy) -> Evaluation:

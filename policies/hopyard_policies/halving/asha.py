@@ -66,13 +66,14 @@ class AshaPolicy(AsynchronousPolicy):
     the bracket that has the least fraction of its part of n. When all n have started, slots without a promotion are left to
     other experiments.
 
-    With the infinite horizon, R does not determine the rungs: they start at `r` (1 by default) and grow by the factor
-    eta as far as jobs may train.
+    The rungs go down from R by the factor eta: R, R / eta, R / eta^2, ... not below r. The paper counts up from r; see
+    `hopyard.policy.rungs.rung_positions` for the difference. With the infinite horizon, R does not determine the rungs: they start
+    at `r` (1 by default) and grow by the factor eta as long as they are not above R.
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5. Not
-            with `r` or the infinite horizon.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at R. A number determines
+            r = R / eta^(rungs - 1), at least 1. None: 5. Not with `r` or the infinite horizon.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
             `rungs`.
         brackets: Early-stopping rates: bracket s starts at rung s of the ladder. None: 0, and 1 and 2
@@ -89,7 +90,7 @@ class AshaPolicy(AsynchronousPolicy):
     def __init__(
         self,
         eta: int = 4,
-        rungs: int | None = None,
+        rungs: int | Sequence[int] | None = None,
         r: int | None = None,
         brackets: Sequence[int] | None = None,
         infinite: bool = False,
@@ -106,6 +107,7 @@ class AshaPolicy(AsynchronousPolicy):
         if infinite:
             r, brackets = r if r is not None else 1, brackets if brackets is not None else [0]
         super().__init__(eta=eta, rungs=rungs, r=r, brackets=brackets, ahead=ahead, elastic=elastic)
+        self._ladder.infinite = infinite
 
     def _beginnings(self) -> tuple[Sequence[int], Sequence[int]]:
         widths, rungs = super()._beginnings()
@@ -139,8 +141,8 @@ class AsyncHyperbandPolicy(AsynchronousPolicy):
 
     Args:
         eta: The reduction factor, at least 2: one of eta results is promoted.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
-            R. None: 5. Not with `r`.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at the maximum position R. A
+            number determines r = R / eta^(rungs - 1), at least 1. None: 5. Not with `r`.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
         brackets: The early-stopping rates s of the brackets in the cycle; None: all, 0..m - 1.
         ahead: Number of jobs created in advance of free slots, in 0..10000.

@@ -6,13 +6,14 @@ A *bracket* is one competition of successive halving. It has the rungs of the la
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from hopyard.policy import ENDLESS
-from hopyard.policy.rungs import Rung, RungEntry
+from hopyard.policy.rungs import Rung, RungEntry, rung_positions
 from hopyard_policies.base.job_creation import need_at_most
 from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.halving.bracket import Bracket
-from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, positions
+from hopyard_policies.halving.rungs import LIMIT, MOST_RUNGS, extended, least, rising
 
 
 class Ladder:
@@ -22,7 +23,7 @@ class Ladder:
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The maximum number of rungs, from which r follows; None: 5. Not with `r`.
+        rungs: The maximum number of rungs, from which r follows, or the list of their positions; None: 5. Not with `r`.
         r: The value of the attribute `r`.
         brackets: The early-stopping rates that the user gave; None: the policy's standard ones (see `rates`).
 
@@ -35,20 +36,29 @@ class Ladder:
             position.
         positions: The positions of the rungs, ascending; empty before `reach`.
         brackets: The brackets, in the order in which they were opened.
+        infinite: Whether the rungs go up from r, independently of the maximum position (see `rungs.rising`); at first False. They also
+            go up if there is no maximum position. Otherwise they go down from it (see `rung_positions`).
     """
 
-    def __init__(self, eta: int, rungs: int | None, r: int | None, brackets: Sequence[int] | None) -> None:
+    def __init__(
+        self, eta: int, rungs: int | Sequence[int] | None, r: int | None, brackets: Sequence[int] | None
+    ) -> None:
         need_whole("eta", eta, 2)
-        for name, value in (("rungs", rungs), ("r", r)):
-            if value is not None:
-                need_whole(name, value)
-        need_at_most("rungs", rungs or 1, LIMIT)
+        if r is not None:
+            need_whole("r", r)
+        self._listed = _listed(rungs)
+        self._most = MOST_RUNGS
+        if rungs is not None and self._listed is None:
+            need_whole("rungs", rungs)
+            assert isinstance(rungs, int)
+            self._most = rungs
+        need_at_most("rungs", self._most, LIMIT)
         if rungs is not None and r is not None:
             raise ValueError(f"rungs is {rungs} and r is {r}; give one of them: the other follows")
         self.eta, self.r = eta, r
         self.positions: tuple[int, ...] = ()
         self.brackets: list[Bracket] = []
-        self._most = rungs or MOST_RUNGS
+        self.infinite = False
         self._rates = _rates(brackets)
         # The early-stopping rate s of each bracket: its bottom rung is rung s of the ladder.
         self._begins: list[int] = []
@@ -56,14 +66,14 @@ class Ladder:
 
     def variant(self, eta: int | None = None, rungs: int | None = None) -> Ladder:
         """Return a ladder without rungs and brackets that has another reduction factor or maximum number of rungs; None: the same."""
-        found = Ladder(eta or self.eta, None, self.r, self._rates)
-        found._most = rungs or self._most
+        found = Ladder(eta or self.eta, self._listed, self.r, self._rates)
+        found.infinite, found._most = self.infinite, rungs or self._most
         return found
 
     @property
     def most(self) -> int:
-        """The maximum number of rungs, unless `r` is given."""
-        return self._most
+        """The maximum number of rungs; 1 if it does not determine the rungs, because `r` or their positions are given."""
+        return self._most if self.r is None and self._listed is None else 1
 
     @property
     def lengths(self) -> list[int]:
@@ -74,20 +84,40 @@ class Ladder:
         """Create the rungs up to the maximum position R, or extend them if R has grown; return whether the rungs changed.
 
         Raises:
-            ValueError: The experiment has no maximum position (R is at least `ENDLESS`), and no r is given.
+            ValueError: The experiment has no maximum position (R is at least `ENDLESS`) and neither r nor the rungs are given, or
+                the last of the given rungs is not R.
         """
-        if not self.positions:
-            if self.r is None and R >= ENDLESS:
-                raise ValueError("the rungs follow from stop.max_iterations, which is not given: give it, or r")
-            r = least(R, self.eta, self._most) if self.r is None else min(self.r, R)
-            self.positions = positions(R, r, self.eta)
-            return True
-        if self.positions[-1] >= R:
+        before = self.positions
+        self.positions = self._higher(R) if before else self._first(R)
+        if before == self.positions:
             return False
-        self.positions = extended(self.positions, R, self.eta)
         for bracket, length in zip(self.brackets, self.lengths, strict=True):
             bracket.heighten(length)
         return True
+
+    def _first(self, R: int) -> tuple[int, ...]:
+        if self._listed is not None:
+            if self._listed[-1] != R:
+                limit = "is not given" if R >= ENDLESS else f"is {R}"
+                raise ValueError(
+                    f"rungs is {list(self._listed)}, but stop.max_iterations {limit}; the last rung must be there"
+                )
+            return self._listed
+        if self.r is None:
+            if R >= ENDLESS:
+                raise ValueError("the rungs follow from stop.max_iterations, which is not given: give it, or r")
+            return rung_positions(R, least(R, self.eta, self._most), self.eta)
+        r = min(self.r, R)
+        return rising(R, r, self.eta) if self._goes_up(R) else rung_positions(R, r, self.eta)
+
+    def _higher(self, R: int) -> tuple[int, ...]:
+        if self._goes_up(R):
+            return (*self.positions, *rising(R, self.positions[-1] * self.eta, self.eta))
+        return extended(self.positions, R, self.eta)
+
+    def _goes_up(self, R: int) -> bool:
+        """Return whether the rungs go up from r, without a top rung at the maximum position R."""
+        return self.infinite or R >= ENDLESS
 
     def rates(self, standard: Callable[[int], Sequence[int]]) -> Sequence[int]:
         """Return the early-stopping rates of the brackets, ascending: the rates given by the user, or the standard ones.
@@ -153,6 +183,18 @@ class Ladder:
             for index, bracket in enumerate(self.brackets)
             for number, rung in enumerate(bracket.rungs)
         )
+
+
+def _listed(given: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the positions of the rungs if the parameter `rungs` lists them; None: it does not."""
+    if not isinstance(given, list | tuple):
+        return None
+    rising_from_one = all(type(p) is int for p in given) and all(low < high for low, high in pairwise((0, *given)))
+    if not given or len(given) > LIMIT or not rising_from_one:
+        raise ValueError(
+            f"rungs is {given!r}; it must be the maximum number of rungs, or a list of 1 to {LIMIT} ascending positions"
+        )
+    return tuple(given)
 
 
 def _rates(given: Sequence[int] | None) -> tuple[int, ...] | None:

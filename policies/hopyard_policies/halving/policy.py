@@ -52,10 +52,10 @@ class HalvingPolicy(ElasticPolicy):
 
     Args:
         eta: The reduction factor, at least 2: one of eta results is promoted.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5.
-            Excludes `r`.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at R. A number determines
+            r = R / eta^(rungs - 1), at least 1. None: 5. Excludes `r`.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
-            `rungs`.
+            `rungs`. The rungs are R, R / eta, R / eta^2, ... that are not below r (`hopyard.policy.rungs.rung_positions`).
         brackets: The early-stopping rates of the brackets, not their number: bracket s starts at rung s of the ladder,
             so [0] is the bracket that stops earliest, and [0, 1, 2] are three brackets. None: the default of the
             policy.
@@ -67,13 +67,14 @@ class HalvingPolicy(ElasticPolicy):
         ValueError: An argument is out of range, or two exclude each other.
     """
 
+    version = "2"
     every_iteration = False
     ends_jobs = False
 
     def __init__(
         self,
         eta: int = 4,
-        rungs: int | None = None,
+        rungs: int | Sequence[int] | None = None,
         r: int | None = None,
         brackets: Sequence[int] | None = None,
         ahead: int = 2,
@@ -226,14 +227,27 @@ class HalvingPolicy(ElasticPolicy):
                 f"r is {self._ladder.r}, which is beyond stop.max_iterations, {R}: no rung would come before the end; "
                 f"give an r below {R}, or more iterations"
             )
-        if self._ladder.r is None and self._ladder.most > 1 and R == 1:
-            return (
-                "stop.max_iterations is 1, which gives one rung at the end: no job is stopped early; use at least "
-                f"{self._ladder.eta} iterations, or the policy default"
-            )
+        if alone := self._one_rung(R):
+            return alone
         said = self._shortage(self._ladder.variant(), R, terms.jobs_left)
         remedies = " or ".join(self._remedies(R, terms.jobs_left)) if said else ""
         return f"{said}; use {remedies}" if remedies else said
+
+    def _one_rung(self, R: int) -> str:
+        """Return a warning if there is only the rung at the maximum position R, although the parameters do not ask for one rung."""
+        ladder = self._ladder.variant()
+        ladder.reach(R)
+        eta, r = ladder.eta, ladder.r
+        if len(ladder.positions) > 1 or ladder.infinite or (r is None and ladder.most == 1) or r == R:
+            return ""
+        longer = f"at least {eta * (r or 1)} iterations"
+        if r is None:
+            given = f"stop.max_iterations is {R}"
+            remedies = f"{longer}{f', eta {R}' if R > 1 else ''}, or the policy default"
+        else:
+            given = f"r is {r} and stop.max_iterations is {R}"
+            remedies = longer if eta > R else f"an r of at most {R // eta}"
+        return f"{given}, which gives one rung at the end: no job is stopped early; use {remedies}"
 
     def pauses(self, terms: ExperimentView) -> Mapping[int, int] | None:
         """Return how many jobs are expected to be promoted from each rung: of each rung with k jobs floor(k / eta).
@@ -280,12 +294,11 @@ class HalvingPolicy(ElasticPolicy):
                 if not self._shortage(ladder.variant(eta), R, n):
                     yield f"eta {eta}"
                     break
-        if ladder.r is None:
-            for rungs in range(ladder.most - 1, 1, -1):
-                with suppress(ValueError):
-                    if not self._shortage(ladder.variant(rungs=rungs), R, n):
-                        yield f"rungs {rungs}"
-                        break
+        for rungs in range(ladder.most - 1, 1, -1):
+            with suppress(ValueError):
+                if not self._shortage(ladder.variant(rungs=rungs), R, n):
+                    yield f"rungs {rungs}"
+                    break
 
     def rungs(self, cluster: Cluster) -> tuple[Rung, ...]:
         """Return the rungs with their jobs for display, by bracket, from the bottom; empty before the first bracket exists."""

@@ -118,8 +118,8 @@ class ShaPolicy(SynchronousPolicy):
 
     Args:
         eta: The reduction factor, at least 2.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1. None: 5. Not
-            with `r`.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at R. A number determines
+            r = R / eta^(rungs - 1), at least 1. None: 5. Not with `r`.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from
             `rungs`.
         brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder.
@@ -136,7 +136,7 @@ class ShaPolicy(SynchronousPolicy):
     def __init__(
         self,
         eta: int = 4,
-        rungs: int | None = None,
+        rungs: int | Sequence[int] | None = None,
         r: int | None = None,
         brackets: Sequence[int] | None = None,
         width: int | None = None,
@@ -163,8 +163,8 @@ class HyperbandPolicy(SynchronousPolicy):
 
     Args:
         eta: The reduction factor, at least 2: one of eta results is promoted.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
-            R. None: 5. Not with `r`.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at the maximum position R. A
+            number determines r = R / eta^(rungs - 1), at least 1. None: 5. Not with `r`.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
         brackets: The early-stopping rates s of the brackets in the cycle; None: all, 0..m - 1.
         ahead: Number of jobs created in advance of free slots, in 0..10000.
@@ -189,8 +189,8 @@ class BohbPolicy(ShaPolicy):
 
     Args:
         eta: The reduction factor, at least 2: one of eta results is promoted.
-        rungs: The maximum number of rungs, in 1..64. It determines r = R / eta^(rungs - 1), at least 1, with the maximum position
-            R. None: 5. Not with `r`.
+        rungs: The maximum number of rungs, in 1..64, or the list of their positions, the last one at the maximum position R. A
+            number determines r = R / eta^(rungs - 1), at least 1. None: 5. Not with `r`.
         r: The least training of a configuration in bracket 0, at least 1, in the experiment's unit; None: follows from `rungs`.
         brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder. None: 0.
         width: The number of configurations of a bracket, at least 1; None: the least with which one certainly trains to R.

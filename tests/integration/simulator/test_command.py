@@ -123,7 +123,7 @@ def test_full_names_of_parameters(traces: str, capsys: pytest.CaptureFixture[str
 
 def test_what_the_policy_notes_on_the_terms(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [traces, "--policy", "sha", "--jobs", "2", "--set", "eta=3", "--slots", "2"]
-    note = "policy sha: 2 configurations are too few for 3 rungs at eta 3"
+    note = "policy sha: 2 configurations are too few for 2 rungs at eta 3"
     assert document(capsys, *arguments)["note"].startswith(note)
     assert note in " ".join(said(capsys, *arguments).split())
     assert document(capsys, traces, "--slots", "2")["note"] == ""
@@ -210,7 +210,7 @@ def test_the_same_bytes(traces: str) -> None:
         (
             "--policy sha --set brackets=[5]",
             2,
-            "policy sha: brackets is [5], but the rungs are at 1, 4, 6: bracket s begins at rung s, so the largest is 2",
+            "policy sha: brackets is [5], but the rungs are at 2, 6: bracket s begins at rung s, so the largest is 1",
         ),
         ("--policy asha --set rungs=1000000000000", 2, "policy asha: rungs is 1000000000000; it must be at most 64"),
         (f"--policy {POLICIES}:Changing", 2, "no trace has the hyperparameters {'x': 99}: a policy that changes them"),

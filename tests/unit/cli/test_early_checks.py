@@ -192,8 +192,8 @@ def test_a_plan_counts_what_is_trained_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jobs", "length", "said"),
     [
-        (3, 4, "use at least 4 jobs"),
-        (2, 2, "use at least 4 jobs or eta 2"),
+        (3, 4, "use at least 4 jobs or eta 3"),
+        (2, 2, "use at least 4 iterations, eta 2, or the policy default"),
         (16, 64, "use at least 47 jobs or rungs 3"),
         (40, 1, "use at least 4 iterations, or the policy default"),
     ],

@@ -70,25 +70,33 @@ def named(names: str) -> list[dict[str, str]]:
 async def test_sha_keeps_the_best_third_of_each_rung() -> None:
     # At position 1 the best three are i, h and g; at 3 the order is reversed.
     study = Table(lambda name, at: ord(name) if at < 3 else -ord(name))
-    best = await tuner("sha").sha(study, named("abcdefghi"), least=1, most=9)
+    best = await tuner("sha").sha(study, named("abcdefghi"), (1, 3, 9))
     assert study.asked == [*((name, 1) for name in "abcdefghi"), ("i", 3), ("h", 3), ("g", 3), ("g", 9)]
     assert (best.configuration["name"], best.position) == ("g", 9)
 
 
-async def test_sha_rounds_down_and_stops_where_nobody_is_left_or_most_is_reached() -> None:
+async def test_sha_rounds_down_and_stops_where_nobody_is_left_or_the_last_rung_is_reached() -> None:
     study = Table(lambda name, at: ord(name), "min")
-    await tuner("sha").sha(study, named("abcdefg"), least=2, most=20)
-    assert study.asked[7:] == [("a", 6), ("b", 6)]  # 7 // 3 is 2; 2 // 3 is 0
+    await tuner("sha").sha(study, named("abcdefg"), (2, 7, 20))
+    assert study.asked[7:] == [("a", 7), ("b", 7)]  # 7 // 3 is 2; 2 // 3 is 0
     study.asked.clear()
-    await tuner("sha").sha(study, named("abcd"), least=1, most=5, eta=2)
-    assert [position for _, position in study.asked] == [1, 1, 1, 1, 2, 2, 4]
+    await tuner("sha").sha(study, named("abcd"), (1, 3, 5), eta=2)
+    assert [position for _, position in study.asked] == [1, 1, 1, 1, 3, 3, 5]
 
 
 def test_hyperbands_brackets_are_those_of_its_papers_table() -> None:
     brackets = tuner("hyperband").brackets
-    assert brackets(81) == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
-    assert brackets(27) == [(27, 1), (12, 3), (6, 9), (4, 27)]
-    assert brackets(16, eta=4) == [(16, 1), (6, 4), (3, 16)]
+    rungs = (1, 3, 9, 27, 81)
+    assert brackets(81) == [(81, rungs), (34, rungs[1:]), (15, rungs[2:]), (8, rungs[3:]), (5, rungs[4:])]
+    assert [(number, rungs[0]) for number, rungs in brackets(27)] == [(27, 1), (12, 3), (6, 9), (4, 27)]
+    assert brackets(16, eta=4) == [(16, (1, 4, 16)), (6, (4, 16)), (3, (16,))]
+    assert brackets(100, eta=4) == [(64, (2, 6, 25, 100)), (22, (6, 25, 100)), (8, (25, 100)), (4, (100,))]
+
+
+async def test_asha_has_no_short_last_step() -> None:
+    study = Table(lambda name, at: ord(name), "min")
+    await tuner("asha").asha(study, named("abcdefgh"), least=1, most=9, eta=2, width=1)
+    assert {position for _, position in study.asked} == {1, 2, 5, 9}
 
 
 async def test_asha_promotes_at_once_who_is_among_the_best_of_those_there_are() -> None:

@@ -47,7 +47,7 @@ def test_with_fewer_configurations_than_brackets_the_first_ones_get_one_each(n: 
 
 @pytest.mark.merge
 @pytest.mark.parametrize(
-    ("R", "r", "n", "rungs"), [(15, 1, 16, (1, 4, 15)), (60, 1, 64, (1, 4, 16, 60)), (120, 16, 16, (16, 64, 120))]
+    ("R", "r", "n", "rungs"), [(15, 1, 16, (4, 15)), (65, 1, 64, (1, 4, 16, 65)), (120, 16, 16, (30, 120))]
 )
 def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, rungs: tuple[int, ...]) -> None:
     policy = AshaPolicy(r=r, brackets=[0])
@@ -58,6 +58,29 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
     best = max(cluster.jobs.values(), key=lambda job: cluster.curve(job.id)[0].metrics["accuracy"])
     assert (best.state, best.high_water) == (JobState.COMPLETED, R)
     assert all_are_promoted_who_may_be(policy, cluster, 4)
+
+
+def test_the_infinite_horizon_has_no_short_last_step() -> None:
+    """Check with jobs that may train to 65: the last rung is 64, and no job trains further."""
+    policy = AshaPolicy(infinite=True)
+    cluster = cluster_of(policy, {x: x / 257 for x in range(1, 257)}, jobs=256, max_position=65, slots=4)
+    cluster.run()
+    assert [rung.position for rung in rungs_of(policy, cluster)] == [1, 4, 16, 64]
+    assert max(run.position for run in cluster.runs) == 64
+    assert all_are_promoted_who_may_be(policy, cluster, 4)
+
+
+def test_a_search_with_listed_rungs_by_hand() -> None:
+    """Check one slot, eta 2 and rungs at 1, 4 and 6: job 4 is the best, then jobs 2, 3 and 1."""
+    policy = AshaPolicy(eta=2, rungs=[1, 4, 6], brackets=[0])
+    cluster = cluster_of(policy, {1: 0.1, 2: 0.3, 3: 0.2, 4: 0.4}, jobs=4, max_position=6, slots=1)
+    cluster.run()
+    assert [(run.job, run.start, run.position) for run in cluster.runs] == [
+        ("1", 0, 1),
+        ("2", 0, 4),  # It is promoted in memory, and waits at 4.
+        ("3", 0, 1),  # Of three results one is promoted, which is job 2.
+        ("4", 0, 6),  # Two of four are promoted, this one and job 2. At 4 it is the better of both.
+    ]
 
 
 def test_a_full_bottom_rung_grows_no_more_and_its_slots_are_free() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopyard.policy import ENDLESS
+from hopyard.policy.rungs import rung_positions
 from hopyard_policies.halving.brackets import average, divided, hyperband, needed, shares, standard
-from hopyard_policies.halving.rungs import extended, least, positions
+from hopyard_policies.halving.ladder import Ladder
+from hopyard_policies.halving.rungs import extended, least, rising
 
 pytestmark = pytest.mark.quick
 
@@ -19,11 +23,17 @@ pytestmark = pytest.mark.quick
     ("R", "r", "eta", "rungs"),
     [
         (256, 1, 4, (1, 4, 16, 64, 256)),
-        (9, 1, 3, (1, 3, 9)),  # figure 1
-        (15, 1, 4, (1, 4, 15)),
-        (60, 1, 4, (1, 4, 16, 60)),
-        (120, 1, 4, (1, 4, 16, 64, 120)),
+        (9, 1, 3, (1, 3, 9)),  # figure 1, bracket 0
+        (9, 3, 3, (3, 9)),  # bracket 1
+        (9, 9, 3, (9,)),  # bracket 2
+        (65, 1, 4, (1, 4, 16, 65)),  # no last step from 64 to 65
+        (63, 1, 4, (4, 16, 63)),  # 63 / 64 is below 1
+        (15, 1, 4, (4, 15)),
+        (60, 1, 4, (4, 15, 60)),
+        (120, 1, 4, (2, 8, 30, 120)),
+        (120, 15, 4, (30, 120)),
         (4, 1, 4, (1, 4)),
+        (3, 1, 4, (3,)),
         (1, 1, 4, (1,)),
         (5, 9, 4, (5,)),
         (125, 1, 5, (1, 5, 25, 125)),  # floor(log(125) / log(5)) is 2 in floating point
@@ -32,7 +42,7 @@ pytestmark = pytest.mark.quick
     ],
 )
 def test_positions_of_rungs(R: int, r: int | Fraction, eta: int, rungs: tuple[int, ...]) -> None:
-    assert positions(R, r, eta) == rungs
+    assert rung_positions(R, r, eta) == rungs
 
 
 @pytest.mark.parametrize(
@@ -40,14 +50,27 @@ def test_positions_of_rungs(R: int, r: int | Fraction, eta: int, rungs: tuple[in
 )
 def test_a_power_of_eta_is_its_own_top_rung(eta: int, exponent: int) -> None:
     """Check powers for which floating-point logarithms are off by one, such as 5^3 and 10^15."""
-    found = positions(eta**exponent, 1, eta)
+    found = rung_positions(eta**exponent, 1, eta)
     assert found == tuple(eta**k for k in range(exponent + 1))
+
+
+@pytest.mark.merge
+@given(R=st.integers(1, 10**7), r=st.integers(1, 10**4), eta=st.integers(2, 10))
+def test_each_step_is_a_factor_eta_and_there_are_as_many_rungs_as_in_algorithm_1(R: int, r: int, eta: int) -> None:
+    """Check the number of rungs, floor(log_eta(R / r)) + 1, by multiplication, and each rung against R / eta^k within half a unit."""
+    found = rung_positions(R, r, eta)
+    printed = len(rising(R, r, eta)) or 1
+    assert len(found) == printed
+    assert found[-1] == R
+    assert found[0] >= min(r, R)
+    assert all(abs(rung - Fraction(R, eta**k)) <= Fraction(1, 2) for k, rung in enumerate(reversed(found)))
+    assert all(low < high for low, high in pairwise(found))
 
 
 @pytest.mark.merge
 @given(R=st.integers(1, 10**7), eta=st.integers(2, 10), rungs=st.integers(1, 8))
 def test_default_ladder_rises_to_R_in_at_most_so_many_rungs(R: int, eta: int, rungs: int) -> None:
-    found = positions(R, least(R, eta, rungs), eta)
+    found = rung_positions(R, least(R, eta, rungs), eta)
     assert found[-1] == R
     assert len(found) <= rungs
     assert all(low < high for low, high in pairwise(found))
@@ -57,16 +80,70 @@ def test_default_ladder_rises_to_R_in_at_most_so_many_rungs(R: int, eta: int, ru
 
 
 def test_an_extended_ladder_keeps_its_rungs() -> None:
-    assert extended((1, 4, 15), 60, 4) == (1, 4, 15, 60)
-    assert extended((1, 4), 6, 4) == (1, 4, 6)
+    assert extended((4, 15), 60, 4) == (4, 15, 60)
     assert extended((1, 4, 16), 1024, 4) == (1, 4, 16, 64, 256, 1024)
     assert extended((1, 4, 16), 10, 4) == (1, 4, 16)
+    # 75 would be a short step from 64.
+    assert extended((1, 4, 16, 64), 300, 4) == (1, 4, 16, 64, 300)
+    # Whoever extends from 64 to 65 wants jobs to train there.
+    assert extended((1, 4, 16, 64), 65, 4) == (1, 4, 16, 64, 65)
+
+
+def test_rungs_of_the_infinite_horizon_do_not_depend_on_R() -> None:
+    assert rising(64, 1, 4) == rising(65, 1, 4) == rising(255, 1, 4) == (1, 4, 16, 64)
+    assert rising(20, 3, 2) == (3, 6, 12)
+    assert rising(2, 3, 2) == ()
+
+
+def ladder(*, infinite: bool = False, **given: Any) -> Ladder:
+    found = Ladder(**{"eta": 4, "rungs": None, "r": None, "brackets": None, **given})
+    found.infinite = infinite
+    return found
+
+
+@pytest.mark.parametrize("growth", [(65, 256, 1000), (1000,), (65, 66, 67, 1000)])
+def test_an_infinite_ladder_is_the_same_however_R_grows(growth: tuple[int, ...]) -> None:
+    found = ladder(r=1, infinite=True)
+    assert found.reach(64)
+    assert [found.reach(R) for R in growth].count(True) == 1
+    assert found.positions == (1, 4, 16, 64, 256)
+
+
+def test_without_a_maximum_position_the_rungs_go_up_from_r() -> None:
+    found = ladder(r=3)
+    found.reach(ENDLESS)
+    assert found.positions[:4] == (3, 12, 48, 192)
+    assert found.positions[-1] * 4 > ENDLESS
+
+
+def test_rungs_may_be_listed() -> None:
+    found = ladder(rungs=[15, 60, 120])
+    assert found.reach(120)
+    assert list(found.positions) == [15, 60, 120]
+    assert not found.reach(120)
+    assert found.reach(500)
+    assert list(found.positions) == [15, 60, 120, 500]
+
+
+@pytest.mark.parametrize("R", [100, 121, ENDLESS])
+def test_the_last_listed_rung_is_at_R(R: int) -> None:
+    limit = "is not given" if R == ENDLESS else f"is {R}"
+    with pytest.raises(ValueError, match=rf"rungs is \[15, 60, 120\], but stop.max_iterations {limit}; the last rung"):
+        ladder(rungs=[15, 60, 120]).reach(R)
+
+
+@pytest.mark.parametrize("rungs", [[], [0, 4], [4, 4], [16, 4], [1, 4.0], [True, 4], list(range(1, 66))])
+def test_lists_that_are_no_rungs_are_refused(rungs: list[Any]) -> None:
+    with pytest.raises(
+        ValueError, match="must be the maximum number of rungs, or a list of 1 to 64 ascending positions"
+    ):
+        ladder(rungs=rungs)
 
 
 def test_impossible_ladders_are_refused() -> None:
     for arguments in ((0, 1, 4), (4, 0, 4), (4, 1, 1)):
         with pytest.raises(ValueError, match="needed are R >= 1, r >= 1, eta >= 2"):
-            positions(*arguments)
+            rung_positions(*arguments)
 
 
 def test_average_budgets_are_those_of_the_paper() -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "parameters", "version"),
     [
-        ("asha", {}, "1"),
+        *((name, {}, "2") for name in ("asha", "async_hyperband", "sha", "hyperband", "bohb")),
         ("bandit", {}, "2"),
         ("median", {}, "2"),
         ("pop", {}, "2"),

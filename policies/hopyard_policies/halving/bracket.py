@@ -155,7 +155,7 @@ class SynchronousBracket(Bracket):
         width: The number of configurations at the bottom rung, >= 1.
 
     Attributes:
-        width: As given, or less after `narrow`.
+        width: As given, or less after `narrow` and more after `widen`.
     """
 
     def __init__(self, eta: int, rungs: int, width: int) -> None:
@@ -179,6 +179,11 @@ class SynchronousBracket(Bracket):
     def narrow(self) -> None:
         """Set the width to the number of added configurations, because no further configuration will be added."""
         self.width = min(self.width, self.size)
+
+    def widen(self, width: int) -> None:
+        """Raise the width to at least `width`, because more configurations will be added. No effect if the bottom rung is decided."""
+        if not self._decided:
+            self.width = max(self.width, width)
 
     def set_aside(self, job: str) -> None:
         """Stop waiting for the result of a job at its next rung.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from hopyard.policy import Cluster, JobState, Verdict
+from hopyard.policy import ENDLESS, Cluster, JobState, Verdict
 from hopyard.policy.vocabulary import TerminateJob
 from hopyard_policies.base.parameters import need_whole
 from hopyard_policies.halving.bracket import Bracket, SynchronousBracket
@@ -30,6 +30,9 @@ class SynchronousPolicy(HalvingPolicy):
     def _size(self, s: int) -> int:
         """Return the number of configurations of a full bracket that starts at rung s of the ladder."""
 
+    def _opened(self, bracket: SynchronousBracket) -> None:
+        """Note that a bracket was opened. By default nothing is done."""
+
     def _set_up(self) -> None:
         self._rates = self._ladder.rates(self._standard)
         # Decided brackets are decided again when jobs may train further.
@@ -50,6 +53,7 @@ class SynchronousPolicy(HalvingPolicy):
             s = self._rates[len(ladder.brackets) % len(self._rates)]
             newest = SynchronousBracket(ladder.eta, len(ladder.positions) - s, self._size(s))
             ladder.open(newest, s)
+            self._opened(newest)
             self._open_ones = (*self._open_ones, newest)
         return len(self._ladder.brackets) - 1
 
@@ -107,13 +111,23 @@ class SynchronousPolicy(HalvingPolicy):
         return found.width // found.eta**rung if isinstance(found, SynchronousBracket) else None
 
 
+_NO_LIMIT: Final = ENDLESS // 2
+"""An experiment with at least so many configurations has no limit on jobs; `jobs_left` is then about `ENDLESS`."""
+
+
 class ShaPolicy(SynchronousPolicy):
     """SHA, Algorithm 1 of the ASHA paper, on several slots: a rung is decided when all its configurations have reported.
 
-    A bracket starts with `width` configurations. Of a rung with k configurations the best floor(k / eta) are promoted
-    together, and the others are terminated. When a slot would be idle because all brackets wait for results, another
-    bracket starts (as in BOHB), until the experiment has all its jobs; the last bracket has the rest of them. A rung
-    waits until a lost run has been repeated. A failed job has the worst result at once. A rung does not wait for HELD jobs; if
+    One bracket has all n configurations of the experiment. Of a rung with k configurations the best floor(k / eta) are promoted
+    together, and the others are terminated. While the bracket waits for results, slots that it cannot use are left to other
+    experiments. If the experiment is extended by more jobs, they join the bracket as long as its bottom rung is not decided; later ones
+    are another bracket.
+
+    With `width`, brackets have so many configurations each. When a slot would be idle because all brackets wait for results, another
+    bracket starts (ASHA paper, section 3.1, after BOHB), until the experiment has all its jobs; the last bracket has the rest of them.
+    The same holds, with the default width below, if `brackets` has several rates or if the number of jobs is not limited.
+
+    A rung waits until a lost run has been repeated. A failed job has the worst result at once. A rung does not wait for HELD jobs; if
     they report after the decision, they are not promoted.
 
     Args:
@@ -124,8 +138,8 @@ class ShaPolicy(SynchronousPolicy):
             `rungs`.
         brackets: Early-stopping rates, used cyclically in ascending order: bracket s starts at rung s of the ladder.
             None: 0.
-        width: The number of configurations of a bracket, at least 1; None: the least with which one certainly trains to R,
-            eta^(number of the bracket's rungs - 1).
+        width: The number of configurations of a bracket, at least 1; None: all n, or, with several brackets or without a limit on
+            jobs, the least with which one certainly trains to R, eta^(number of the bracket's rungs - 1).
         ahead: Number of jobs created in advance of free slots, in 0..10000.
         elastic: How jobs use several slots each (`hopyard_policies.elastic`); None: one slot for each job.
 
@@ -147,12 +161,32 @@ class ShaPolicy(SynchronousPolicy):
         if width is not None:
             need_whole("width", width)
         self._given_width = width
+        self._whole: SynchronousBracket | None = None
+        """The newest bracket that was opened for all configurations."""
 
     def _standard(self, rungs: int) -> tuple[int, ...]:
         return (0,)
 
+    def _set_up(self) -> None:
+        super()._set_up()
+        if self._whole is not None and self._takes_all():
+            self._whole.widen(self._whole.size + self._left())
+
     def _size(self, s: int) -> int:
+        if self._takes_all():
+            return max(self._left(), 1)
         return self._given_width or needed(len(self._ladder.positions) - s, self._ladder.eta)
+
+    def _opened(self, bracket: SynchronousBracket) -> None:
+        self._whole = bracket if self._takes_all() else None
+
+    def _takes_all(self) -> bool:
+        """Return whether a bracket has all configurations that no earlier bracket has."""
+        return self._given_width is None and len(self._rates) == 1 and self._configurations < _NO_LIMIT
+
+    def _left(self) -> int:
+        """Return the number of configurations of the experiment that are in no bracket."""
+        return self._configurations - sum(bracket.size for bracket in self._ladder.brackets)
 
 
 class HyperbandPolicy(SynchronousPolicy):
@@ -184,7 +218,9 @@ class HyperbandPolicy(SynchronousPolicy):
 class BohbPolicy(ShaPolicy):
     """BOHB: `sha` with a generator that learns from its results, `tpe` unless the experiment names another.
 
-    By default all brackets have the early-stopping rate 0, as with `sha`; the ASHA paper also runs SHA and BOHB with the same
+    Brackets have `width` configurations each: in a bracket of all n, nearly all configurations would be proposed before the first one
+    ends, and the generator could learn from none. When a slot would be idle because all brackets wait for results, another bracket
+    starts. By default all brackets have the early-stopping rate 0, as with `sha`; the ASHA paper also runs SHA and BOHB with the same
     rate. With a list of `brackets` the policy cycles through these brackets, like Hyperband.
 
     Args:
@@ -202,3 +238,6 @@ class BohbPolicy(ShaPolicy):
     """
 
     generator = "tpe"
+
+    def _takes_all(self) -> bool:
+        return False

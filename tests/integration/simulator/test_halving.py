@@ -61,3 +61,15 @@ def test_resumed_jobs_train_nothing_twice() -> None:
     assert result.iterations == sum(len(curve) for curve in result.curves.values())
     assert all(len(curve) == curve[-1][1] for curve in result.curves.values())
     assert {len(curve) for curve in result.curves.values()} <= {1, 4, 16}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("faults", [Faults(), Faults(straggling=1.0, drop=0.01)])
+def test_sha_trains_one_bracket_of_all_configurations(faults: Faults) -> None:
+    """Show that of 100 configurations with eta 4 the best 25 train to 4 and the best 6 to 16, whatever is late or lost."""
+    result = searched(ShaPolicy, slots=7, jobs=100, faults=faults)
+    assert result.curves is not None
+    reached = {int(job): int(curve[-1][1] or 0) for job, curve in result.curves.items()}
+    assert sorted(reached.values()) == [1] * 75 + [4] * 19 + [16] * 6
+    best = sorted(range(1, 101), key=lambda job: (job - 1) * 7919 % 10007)[-6:]
+    assert {job for job, position in reached.items() if position == 16} == set(best)

@@ -149,3 +149,18 @@ def test_what_is_not_finite_counts_as_a_result_and_never_goes_on(bad: float) -> 
     assert list(bracket.promotable()) == [("d", 0)]
     bracket.promote("d", 0)
     assert not list(bracket.promotable())
+
+
+def test_a_bracket_becomes_wider_until_its_bottom_rung_is_decided() -> None:
+    bracket = SynchronousBracket(2, 2, width=2)
+    for job in "ab":
+        bracket.add(job)
+    bracket.report("a", 1.0, 1.0)
+    bracket.widen(3)
+    bracket.report("b", 2.0, 2.0)
+    assert bracket.decide() is None
+    bracket.add("c")
+    bracket.report("c", 3.0, 3.0)
+    assert bracket.decide() == (["a"], ["b", "c"])
+    bracket.widen(4)
+    assert bracket.width == 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hopyard.policy import JobState, Policy
+from hopyard.policy import ENDLESS, JobState, Policy
 from hopyard.policy.testing import TrainingFailed, VirtualCluster, VirtualStep
 from hopyard.policy.vocabulary import RunEndReason
 from hopyard_policies.halving import BohbPolicy, HyperbandPolicy, ShaPolicy
@@ -67,7 +67,7 @@ def test_a_new_bracket_begins_when_a_slot_would_idle() -> None:
     def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
         return VirtualStep({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
 
-    policy = ShaPolicy(eta=2)
+    policy = ShaPolicy(eta=2, width=2)
     cluster = VirtualCluster(policy, slots=2, jobs=4, max_position=2, curve=curve)
     cluster.run()
     assert rows(cluster) == [
@@ -180,13 +180,100 @@ def test_a_bracket_waits_for_a_configuration_that_is_there_and_was_not_told_of_y
     assert [rig.job(name).state for name in ("1", "2")] == [JobState.STARTING, JobState.TERMINATED]
 
 
-def test_the_last_bracket_has_what_is_left() -> None:
+def bottoms(policy: ShaPolicy, cluster: VirtualCluster) -> list[tuple[int | None, int]]:
+    """Return the width and the number of results of the bottom rung of each bracket."""
+    return [(rung.width, len(rung.standings)) for rung in rungs_of(policy, cluster) if rung.number == 0]
+
+
+def test_one_bracket_has_all_configurations() -> None:
+    """Check six configurations with eta 2: 6 train to 1, 3 to 2 and 1 to 4."""
     policy = ShaPolicy(eta=2)
     cluster = cluster_of(policy, jobs=6, max_position=4)
     cluster.run()
-    bottoms = [rung for rung in rungs_of(policy, cluster) if rung.number == 0]
-    assert [(rung.width, len(rung.standings)) for rung in bottoms] == [(4, 4), (2, 2)]
+    assert rows(cluster) == [
+        *((str(job), f"m0{2 - job % 2}", (job - 1) // 2, (job + 1) // 2, 0, 1) for job in range(1, 6)),
+        ("6", "m02", 2, 4, 0, 2),  # It decides the rung, and is promoted in memory. Jobs 4 and 2 are promoted with it.
+        ("4", "m01", 3, 4, 1, 2),
+        ("2", "m02", 4, 5, 1, 2),  # Slot m01 is not needed and is given back.
+        ("4", "m02", 5, 7, 2, 4),
+    ]
+    assert [(rung.width, len(rung.standings)) for rung in rungs_of(policy, cluster)] == [(6, 6), (3, 3), (1, 1)]
     assert all(job.state.ended for job in cluster.jobs.values())
+
+
+def test_slots_that_one_bracket_cannot_use_are_free() -> None:
+    """Check with a slow job 1: from 3 s all other jobs have reported, and the bracket wants one slot until 5 s."""
+
+    def curve(job: Mapping[str, Any], position: int) -> VirtualStep:
+        return VirtualStep({"accuracy": VALUES[job["x"]]}, seconds=5.0 if job["x"] == 1 else 1.0)
+
+    cluster = VirtualCluster(ShaPolicy(eta=2), slots=2, jobs=4, max_position=2, curve=curve)
+    history = cluster.run()
+    assert rows(cluster) == [
+        ("2", "m02", 0, 1, 0, 1),
+        ("3", "m02", 1, 2, 0, 1),
+        ("4", "m02", 2, 3, 0, 1),
+        ("1", "m01", 0, 5, 0, 1),
+        ("4", "m01", 5, 6, 1, 2),
+        ("2", "m02", 5, 6, 1, 2),
+    ]
+    assert [entry.demand for entry in history if entry.moment.now == 3][-1] == 1
+
+
+def test_one_bracket_is_that_of_table_1_of_hippo() -> None:
+    """Check n 448, eta 4 and rungs at 15, 60 and 120: 448 configurations train to 15, 112 to 60 and 28 to 120."""
+    policy = ShaPolicy(eta=4, rungs=[15, 60, 120])
+    values = {x: (x * 37 % 449) / 449 for x in range(1, 449)}
+    cluster = cluster_of(policy, values, slots=40, jobs=448, max_position=120, interval=15)
+    cluster.run()
+    assert [(rung.position, rung.width, len(rung.standings)) for rung in rungs_of(policy, cluster)] == [
+        (15, 448, 448),
+        (60, 112, 112),
+        (120, 28, 28),
+    ]
+    best = sorted(values, key=values.__getitem__)[-28:]
+    assert {int(job.id) for job in cluster.jobs.values() if job.state is JobState.COMPLETED} == set(best)
+
+
+def test_brackets_of_a_width_have_so_many_configurations_and_the_last_one_what_is_left() -> None:
+    policy = ShaPolicy(eta=2, width=4)
+    cluster = cluster_of(policy, jobs=6, max_position=4)
+    cluster.run()
+    assert bottoms(policy, cluster) == [(4, 4), (2, 2)]
+    assert all(job.state.ended for job in cluster.jobs.values())
+
+
+def test_without_a_limit_on_jobs_brackets_have_the_least_width() -> None:
+    """Check with a generator that has six configurations, which the policy does not know: brackets of eta^2 = 4."""
+
+    def generator(index: int) -> dict[str, int] | None:
+        return {"x": index + 1} if index < 6 else None
+
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, jobs=ENDLESS, max_position=4, generator=generator)
+    cluster.run()
+    assert bottoms(policy, cluster) == [(4, 4), (2, 2)]
+
+
+def test_more_jobs_join_the_bracket_while_its_bottom_rung_is_not_decided() -> None:
+    policy = ShaPolicy(eta=2)
+    cluster = cluster_of(policy, jobs=4, slots=1, max_position=2)
+    cluster.at(3.5, cluster.extend, 2)
+    cluster.run()
+    assert bottoms(policy, cluster) == [(6, 6)]
+    cluster.at(cluster.now + 1, cluster.extend, 2)
+    cluster.run()
+    assert bottoms(policy, cluster) == [(6, 6), (2, 2)]
+
+
+def test_a_bracket_of_all_ends_though_one_configuration_never_joins_it() -> None:
+    """Check with four jobs of which job 4 is ended by a person before it starts: three results decide the rung."""
+    policy = ShaPolicy(eta=3)
+    cluster = cluster_of(policy, jobs=4, slots=1, max_position=3)
+    cluster.at(2.5, lambda: cluster.virtual_jobs["4"].change(state=JobState.TERMINATED))
+    cluster.run()
+    assert bottoms(policy, cluster) == [(3, 3)]
+    assert [job.id for job in cluster.jobs.values() if job.state is JobState.COMPLETED] == ["2"]
 
 
 @pytest.mark.merge
@@ -234,8 +321,8 @@ def test_hyperband_loops_through_brackets() -> None:
     ]
 
 
-def test_bohb_schedules_as_sha_does() -> None:
-    sha, bohb = (cluster_of(policy) for policy in (ShaPolicy(eta=2), BohbPolicy(eta=2)))
+def test_bohb_schedules_as_sha_with_brackets_of_the_least_width() -> None:
+    sha, bohb = (cluster_of(policy) for policy in (ShaPolicy(eta=2, width=4), BohbPolicy(eta=2)))
     assert [entry.answer for entry in sha.run()] == [entry.answer for entry in bohb.run()]
 
 

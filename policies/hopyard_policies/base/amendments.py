@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hopyard.policy import AnswerReady, Cluster, JobState
 
 
@@ -18,12 +20,18 @@ class Amendments:
         """Return whether a job has a pending amendment: a request to change the end of its run without an answer yet."""
         return job in self._tickets
 
-    def amend(self, cluster: Cluster, job: str, until: int) -> None:
-        """Request that the run of a job ends at the position `until` instead. Pass the engine's answer to `heard` when it arrives.
+    def amend(self, cluster: Cluster, job: str, until: int, snapshot_at: Sequence[int] = ()) -> None:
+        """Request that the run of a job ends at another position. Pass the engine's answer to `heard` when it arrives.
 
         The request replaces the record of an earlier one for this job.
+
+        Args:
+            cluster: The view of the up-call.
+            job: The job.
+            until: The position at which the run ends instead.
+            snapshot_at: Positions at which the run saves and continues.
         """
-        self._tickets[job] = cluster.amend_run(job, until=until)
+        self._tickets[job] = cluster.amend_run(job, until=until, snapshot_at=snapshot_at)
 
     def forget(self, job: str) -> None:
         """Delete a job's pending amendment, because its run ended or the amendment was refused."""

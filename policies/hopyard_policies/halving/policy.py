@@ -43,8 +43,9 @@ class HalvingPolicy(ElasticPolicy):
     """Trains jobs from rung to rung. Subclasses define which bracket gets new configurations and which jobs are promoted.
 
     A free slot gets, in this order: a job whose run was lost before its rung; a job to be promoted; a new
-    configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its slot: then it
-    continues in memory.
+    configuration. A run ends at its rung with a snapshot, unless its own job is the next one for its slot: then it saves at the
+    rung and continues in memory. So a lost run trains again at most what it had trained since its last rung (ASHA paper, section 3.2:
+    configurations are checkpointed and resumed).
 
     A job's result at a rung is its first value at or beyond the rung's position. If a job trains to its end before the
     rung, its last value is used; if it fails, it has no value, which is the worst result. A result is recorded once: later
@@ -70,6 +71,7 @@ class HalvingPolicy(ElasticPolicy):
     version = "2"
     every_iteration = False
     ends_jobs = False
+    forks_newest = True  # It resumes only from the newest snapshot, so one requested at a lower rung is no longer kept.
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class HalvingPolicy(ElasticPolicy):
             self._elastic.widen(cluster, self._others(cluster), self._way)
 
     def on_iteration_finish(self, cluster: Cluster, event: IterationFinish) -> Decision:
-        """Return whether a run continues. At its rung it continues in memory if its job is promoted at once, else it ends."""
+        """Return whether a run continues. At its rung it saves, and continues in memory if its job is promoted at once."""
         self._look(cluster)
         job = cluster.jobs[event.job]
         if not event.at_until:
@@ -157,7 +159,7 @@ class HalvingPolicy(ElasticPolicy):
         if over or event.report.finished or job.state is not JobState.RUNNING or not self._fill(cluster, job.id):
             return CONTINUE
         until = self._until(job)
-        self._amended.amend(cluster, job.id, until)
+        self._amended.amend(cluster, job.id, until, snapshot_at=(event.position,))
         return Decision.proceed(until)
 
     def on_run_end(self, cluster: Cluster, run: RunEnd) -> None:

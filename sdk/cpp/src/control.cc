@@ -82,6 +82,7 @@ Amended Control::amend(Position until, const std::vector<Position>& snapshot_at)
         completes_ = false;  // It is not the end that it was.
     }
     points_.insert(snapshot_at.begin(), snapshot_at.end());
+    points_.erase(saved_at_);  // A snapshot of this position exists.
     if (parked_ && until > position_ && park_decided_) release();
     return {true, position_};
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hopyard.policy import RunEndReason
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_simulator import CurveWorkload, Faults, Result, simulate
 
@@ -73,3 +74,22 @@ def test_sha_trains_one_bracket_of_all_configurations(faults: Faults) -> None:
     assert sorted(reached.values()) == [1] * 75 + [4] * 19 + [16] * 6
     best = sorted(range(1, 101), key=lambda job: (job - 1) * 7919 % 10007)[-6:]
     assert {job for job, position in reached.items() if position == 16} == set(best)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("policy", [AshaPolicy, ShaPolicy])
+def test_a_dropped_job_goes_back_one_rung(policy: type) -> None:
+    """Show that each run begins at the highest rung that the job has reached, whether it was suspended there or promoted in memory."""
+    given = {"brackets": [0], "snapshot_every": 0, "max_losses": 100}
+    result = searched(policy, slots=5, jobs=256, length=64, faults=Faults(drop=0.05), parameters=given)
+    assert result.runs is not None
+    lost_above_a_rung = 0
+    begins = dict.fromkeys((run.job for run in result.runs), 0)
+    for run in sorted(result.runs, key=lambda run: (run.job, run.attempt)):
+        reached = begins[run.job] + run.trained
+        begins[run.job] = max((rung for rung in (1, 4, 16, 64) if rung <= reached), default=0)
+        if run.reason == RunEndReason.LOST.value:
+            lost_above_a_rung += reached > begins[run.job] > 0
+        else:
+            assert reached == begins[run.job], run
+    assert lost_above_a_rung > 10

@@ -13,7 +13,7 @@ import pytest
 from hopyard.policy import ENDLESS, ExperimentView, JobState
 from hopyard.policy.rungs import Rung
 from hopyard.policy.testing import Delays, TrainingFailed, UpCallView, VirtualCluster, VirtualStep
-from hopyard.policy.vocabulary import RunEndReason
+from hopyard.policy.vocabulary import AmendRun, RunEndReason
 from hopyard_policies.halving import AshaPolicy, AsyncHyperbandPolicy, HyperbandPolicy, ShaPolicy
 from hopyard_policies.halving.policy import HalvingPolicy
 
@@ -166,6 +166,33 @@ def test_a_promoted_job_that_is_lost_goes_on_from_its_snapshot_at_the_rung() -> 
         ("2", "m01", 8, 9.5, 2, 3),
         ("2", "m01", 9.5, 15.5, 2, 8),
     ]
+
+
+def test_a_job_that_is_promoted_in_memory_and_lost_goes_back_one_rung() -> None:
+    """Check with job 4 of `test_two_slots_eight_configurations`, which is lost at 5.5 s, on its way from 2 to 4."""
+    cluster = cluster_of(AshaPolicy(eta=2, brackets=[0]))
+    cluster.at(5.5, cluster.lose_run, "4")
+    cluster.run()
+    assert [row for row in rows(cluster) if row[0] == "4"] == [
+        ("4", "m02", 2, 5.5, 0, 3),
+        ("4", "m02", 5.5, 7.5, 2, 4),
+    ]
+    # It had passed the rungs at 1 and 2 in this run, and saved at both.
+    saves = [command for entry in cluster.history for command in entry.commands if isinstance(command, AmendRun)]
+    assert [(save.job, save.until, save.snapshot_at) for save in saves[:3]] == [
+        ("2", 2, (1,)),
+        ("4", 2, (1,)),
+        ("4", 4, (2,)),
+    ]
+
+
+@pytest.mark.parametrize("policy", [ShaPolicy, HyperbandPolicy, AsyncHyperbandPolicy])
+def test_each_policy_saves_at_the_rungs_that_jobs_pass_in_memory(policy: type[HalvingPolicy]) -> None:
+    cluster = cluster_of(policy(eta=2, brackets=[0]), jobs=4, slots=1)
+    commands = [command for entry in cluster.run() for command in entry.commands]
+    passed = [(command.job, command.snapshot_at) for command in commands if isinstance(command, AmendRun)]
+    assert passed
+    assert all(position in cluster.virtual_jobs[job].saves for job, (position,) in passed)
 
 
 def test_a_result_stands_though_the_run_is_lost_while_it_saves() -> None:

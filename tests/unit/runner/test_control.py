@@ -209,6 +209,21 @@ def test_stops_inside_an_iteration_are_served_at_the_boundary_behind_them() -> N
     assert control.position == 15
 
 
+@pytest.mark.parametrize("every", [0, 2])
+def test_a_run_that_waits_saves_where_it_is_if_asked_and_only_once(every: int) -> None:
+    control = run(RunPlan(until=2, allowed=2, snapshot_every=every))
+    train(control)
+    train(control)
+    if every:
+        assert save(control) == Wait()
+    assert control.amend(4, [2]) == AmendAnswer(True, 2)
+    control.decide(CONTINUE, 2, 4)
+    if not every:
+        assert save(control) == Train(4)
+    train(control)
+    assert control.next() == Train(4), "the position 2 is saved"
+
+
 def test_save_points_behind_the_start_are_not_served_again() -> None:
     control = run(RunPlan(position=4, allowed=100, snapshot_at=frozenset({2, 4, 6})))
     assert control.next() == Train(6)

@@ -74,6 +74,17 @@ def test_snapshots_and_leaving_cost() -> None:
     }
 
 
+def test_a_promotion_in_memory_costs_a_snapshot() -> None:
+    """Check two jobs with rungs at 1 and 2 on one slot. Job 2 is the better one, and is promoted in memory when it reports at 1."""
+    traces = [trace("1", (0.1, 0.2)), trace("2", (0.5, 0.6))]
+    given = {"eta": 2, "brackets": [0], "snapshot_every": 0}
+    result = simulate(
+        TraceWorkload(traces), "asha", slots=1, details=True, costs=Costs(snapshot=0.25), parameters=given
+    )
+    # Job 2 trains from 1.25 to 2.25, saves to 2.5, trains to 3.5 and saves to 3.75.
+    assert intervals(result) == {"node1/0": [("1", 0.0, 1.25), ("2", 1.25, 3.75)]}
+
+
 def test_resumes_cost() -> None:
     # Jobs 1 and 2 are first. Each position ends with a suspend, and jobs resume in order of arrival. Starts cost nothing.
     result = run(Turns, costs=Costs(resume=1.0, suspend=0.5))

@@ -310,7 +310,7 @@ class RunControl:
             return AmendAnswer(False, passed)
         if until:
             self._until, self._completes = until, False  # `completes` applies only to the original `until`.
-        self._points |= points
+        self._points |= points - {self._saved_at}
         if self._parked and until > self._position and self._park_decided:
             self._release()
         return AmendAnswer(True, self._position)

@@ -11,11 +11,11 @@ are means over the repeats: the number of configurations trained to R in 2000 s,
 trained none to R counts with 2000 s; then the mean is shown with `>`, and is too low.
 
 * scratch: the paper's simulation. Each rung is a separate job, which trains from the beginning.
-* resumed: Hopyard's behaviour. A job resumes from its snapshot, or continues in memory if it is promoted at once. Only a dropped run
-  trains again, from its last rung.
+* resumed: Hopyard's behaviour. A job resumes from its snapshot, or continues in memory if it is promoted at once. It reports and saves
+  after each position, which is the default, so a dropped run trains only its last position again.
 
-SHA and ASHA see the same values in the same repeat. The simulated jobs report only at rungs, which gives the same times as one report
-per second. A whole table consists of 3000 searches with about 100,000 events each, which takes hours of CPU time; all CPUs are used.
+SHA and ASHA see the same values in the same repeat. In `scratch` the simulated jobs report only at rungs, which gives the same times as
+one report per position. A whole table consists of 3000 searches with about 100,000 events each, which takes hours of CPU time; all CPUs are used.
 `--output` is written after each search, and searches in it are not repeated, so the same command continues after an interruption. Each
 cell gets its first repeat before any gets its second. `--plot` draws both modes like Figure 7 of the paper.
 """
@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import astuple, dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -43,7 +43,6 @@ from hopyard_simulator.workload import Lesson, Workload
 
 ETA, R, N = 4, 256, 256
 RUNGS = (1, 4, 16, 64, 256)
-SECONDS = (1.0, 3.0, 12.0, 48.0, 192.0)
 ENDLESS = 1_000_000
 
 T = TypeVar("T")
@@ -66,13 +65,20 @@ class Numbers(Sequence[Mapping[str, Any]]):
 
 
 class RandomValues(Workload):
-    """A workload in which each configuration has one random value, which it reports at each rung, and takes one second per position."""
+    """A workload in which each configuration has one random value, which it always reports, and takes one second per position.
+
+    Args:
+        seed: Seed of the values.
+        positions: The positions of the reports.
+    """
 
     mode: Literal["max", "min"] = "min"
     max_position = R
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, positions: Sequence[int]) -> None:
         self._seed = seed
+        self._positions = positions
+        self._seconds = [float(end - start) for start, end in pairwise([0, *positions])]
         self._lessons: dict[int, Lesson] = {}
 
     def configurations(self, order_seed: int | None) -> Sequence[Mapping[str, Any]]:
@@ -82,7 +88,7 @@ class RandomValues(Workload):
         number = hyperparameters["number"]
         if number not in self._lessons:
             value = random.Random(f"{self._seed}/{number}").random()
-            self._lessons[number] = Lesson([value] * len(RUNGS), SECONDS, RUNGS)
+            self._lessons[number] = Lesson([value] * len(self._positions), self._seconds, self._positions)
         return self._lessons[number]
 
 
@@ -131,7 +137,7 @@ def run(search: Search) -> Reached:
     """Simulate a search. Return the number of configurations trained to R and the time of the first one; see `Reached`."""
     policy, parameters = POLICIES[search.algorithm, search.mode]
     result = simulate(
-        RandomValues(search.seed),
+        RandomValues(search.seed, RUNGS if search.mode == "scratch" else range(1, R + 1)),
         policy,
         slots=search.slots,
         parameters={**parameters, "max_losses": ENDLESS},

@@ -4,10 +4,10 @@
 
 The searches are simulated, on 32 slots: eta 4, r 1, R 256, one bracket. A unit of training takes one minute on one slot, and 60 / k +
 0.3125 log2 k seconds on k slots, so 16 slots are used with an efficiency of 75 %, as for Inception in Figure 6 of the paper. Starting
-and resuming take 10 s, a snapshot 2 s, leaving a slot 1 s. A run takes 1 + |z| times as long, with z normal with standard deviation 0.1
-(stragglers). Each cell is the mean over the repeats, in which all see the same configurations in the same order: when the first
-configuration is trained to R, when the search ends (no configuration can be promoted any more), the part of the slots' time in which
-they had runs, and the slot hours of runs.
+and resuming take 10 s, a snapshot 2 s, leaving a slot 1 s. Runs save only where they end. A run takes 1 + |z| times as long, with z
+normal with standard deviation 0.1 (stragglers). Each cell is the mean over the repeats, in which all see the same configurations in the
+same order: when the first configuration is trained to R, when the search ends (no configuration can be promoted any more), the part of
+the slots' time in which they had runs, and the slot hours of runs.
 
 Jobs of a fixed size have the same policy with a scaling profile of a single size, so they get that number of slots at once, or none.
 """
@@ -49,7 +49,7 @@ def search(way: str, configurations: int, slots: int, seed: int) -> dict[str, fl
         workload(configurations, seed),
         "asha",
         slots=slots,
-        parameters={"brackets": [0], "elastic": {"profile": WAYS[way]}},
+        parameters={"brackets": [0], "elastic": {"profile": WAYS[way]}, "snapshot_every": 0},
         seed=seed,
         costs=COSTS,
         faults=Faults(straggling=0.1),

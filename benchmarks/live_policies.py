@@ -38,6 +38,7 @@ from figures.cluster import embedded, ended, processes
 from figures.timing import journal
 from live_vs_simulated import (
     FIGURES,
+    SAVE_EVERY,
     Live,
     conduct,
     document_of,
@@ -99,7 +100,7 @@ async def searched(
         "metric": {**base["metric"], "target": target},
         "policy": {"name": policy.name, **policy.parameters},
         "stop": stop,
-        "snapshot": {"every": 1_000_000, "keep_best": 0},  # No snapshots during training: they would take time.
+        "snapshot": {"every": SAVE_EVERY, "keep_best": 0},
     }
     if policy.name in LEARNING:
         spec["generator"] = {"seed": base["generator"]["seed"]}

@@ -59,6 +59,9 @@ FIGURES: Final = {
     "iterations": "iterations",
     "suspends": "suspends",
 }
+SAVE_EVERY: Final = 1_000_000
+"""Positions between the snapshots of a run, live and simulated: none during training, because they would take time."""
+
 _PATIENCE: Final = 3600.0
 
 
@@ -73,6 +76,7 @@ class Run:
         reports: Time of receipt, seconds, position and value of each report.
         saved: When its snapshot was taken; None: never.
         ended: When it ended; None: it has not ended.
+        left: Whether it left its slot before its job was complete, and was not terminated.
     """
 
     slot: str
@@ -81,6 +85,7 @@ class Run:
     reports: list[tuple[float, float, int, float]]
     saved: float | None = None
     ended: float | None = None
+    left: bool = False
 
     @property
     def began(self) -> float:
@@ -124,7 +129,7 @@ async def live(
         target: Replaces the target of its metric; None: no target.
     """
     metric = {**base["metric"], "target": target}
-    snapshot = {"every": 1_000_000, "keep_best": 0}  # No snapshots during training: they would take time.
+    snapshot = {"every": SAVE_EVERY, "keep_best": 0}
     spec = {**base, "metric": metric, "policy": policy, "stop": stop, "snapshot": snapshot}
     with tempfile.TemporaryDirectory() as folder:
         async with embedded(Path(folder), slots) as (_, client):
@@ -137,11 +142,13 @@ async def live(
 
 def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], int]:
     """Return the runs in the journal of a cluster that had one experiment without failures, and the number of terminated jobs."""
-    terminated = 0
+    terminated, last = 0, 0
     runs: dict[tuple[str, int], Run] = {}
     attempts: dict[str, int] = {}
     for at, kind, event in journal(database):
-        if kind == "PolicyAnswered":
+        if kind == "StreamCreated":
+            last = event["settings"]["max_position"]
+        elif kind == "PolicyAnswered":
             terminated += (event["answer"].get("decision") or {}).get("kind") == "TERMINATE"
             for command in event["answer"].get("commands", ()):
                 terminated += command["is"] == "TerminateJob"
@@ -159,6 +166,7 @@ def runs_of(database: Path, metric: str) -> tuple[dict[tuple[str, int], Run], in
                 run.saved = at
             elif body["is"] == "Ended":
                 run.ended = at
+                run.left = body["reason"] in ("UNTIL", "SUSPENDED") and body["position"] < last
     return runs, terminated
 
 
@@ -202,7 +210,7 @@ def figures_of(search: Live, target: float, lower: bool) -> dict[str, Any]:
         "jobs_started": len({job for job, _ in search.runs}),
         "jobs_terminated": search.terminated,
         "iterations": len(curve),
-        "suspends": sum(job.suspends for job in search.jobs),
+        "suspends": sum(run.left for run in search.runs.values()),
         "curve": curve,
     }
 
@@ -222,6 +230,8 @@ def simulated(
         parameters={
             **{f"policy.{name}": value for name, value in policy.parameters.items()},
             **{f"experiment.{name}": value for name, value in (terms or {}).items()},
+            "experiment.snapshot_every": SAVE_EVERY,
+            "experiment.keep_best": 0,
         },
         slots=slots,
         target=target,

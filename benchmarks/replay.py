@@ -59,8 +59,9 @@ from hopyard_engine.journal.codec import encode, kind_of
 from hopyard_engine.policy_host import Host
 from hopyard_engine.policy_host.factory import host_of
 from hopyard_engine.replay import Replay
+from hopyard_engine.settings import settings_of
 from hopyard_hpgen.service import HpgenService
-from hopyard_scheduler.experiments.program import program_of, settings_of
+from hopyard_scheduler.experiments.program import program_of
 from hopyard_scheduler.runtime.journal import Journal, JournalEntry
 from hopyard_scheduler.runtime.projections import Changes
 from hopyard_scheduler.search_plan.projection import PlanRows

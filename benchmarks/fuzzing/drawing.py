@@ -260,7 +260,7 @@ def _faults(rng: random.Random) -> Faults:
 
 def _terms(rng: random.Random) -> Drawn:
     choices: Drawn = {
-        "snapshot_every": rng.choice((1, 2, 3, 5)),
+        "snapshot_every": rng.choice((0, 2, 3, 5)),
         "keep_latest": rng.choice((1, 2, 3)),
         "keep_best": rng.choice((0, 1, 2)),
         "snapshot_quota": rng.choice((0, 1, 3, 8)),

@@ -20,7 +20,7 @@ def _need(allowed: bool, name: str, value: object, range_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The virtual seconds that operations take, apart from training. Each is finite and 0 or more.
+    """The virtual seconds that operations take, apart from training. Each given one is finite and 0 or more.
 
     Attributes:
         start: From the decision to start a job without a snapshot until it trains.
@@ -32,6 +32,9 @@ class Costs:
         solution: From a request to a solver to the answer. A solver has also a time limit in real time, so a result
             that the limit cuts off depends on the computer.
         detection: From the failure of a node until the scheduler considers it lost.
+        evaluation: The evaluation of a model on one partition, on a slot on which training takes as long as recorded. None: a third
+            of the model's last training iteration, because an evaluation has a forward pass and no backward pass, which takes about
+            twice as long.
     """
 
     start: float = 0.0
@@ -42,12 +45,13 @@ class Costs:
     prediction: float = 0.0
     solution: float = 0.0
     detection: float = 0.0
+    evaluation: float | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidInput if a cost is negative or not finite."""
         for field in fields(self):
             value = getattr(self, field.name)
-            _need(0 <= value < math.inf, f"cost of {field.name}", value, "a number of seconds >= 0")
+            _need(value is None or 0 <= value < math.inf, f"cost of {field.name}", value, "a number of seconds >= 0")
 
 
 @dataclass(frozen=True, slots=True)

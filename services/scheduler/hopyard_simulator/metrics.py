@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
-from hopyard.policy.vocabulary import ExperimentState, JobState, Report, RunEndReason, RunKey
+from hopyard.policy.vocabulary import ExperimentState, JobState, Report, RunEndReason, RunKey, RunMode
 from hopyard_engine.core.actions.experiment_end import WITH_EXPERIMENT
 from hopyard_engine.core.effects import Start
-from hopyard_engine.core.state.entities import Job
+from hopyard_engine.core.handlers.run_messages import end_reason
+from hopyard_engine.core.state.entities import Job, Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator.group import ExperimentResult
 
 POOLS: Final = ("promising", "opportunistic", "suspended", "pending")
 _MOST_POINTS: Final = 1000
+_LEFT: Final = (RunEndReason.UNTIL, RunEndReason.SUSPENDED, RunEndReason.PREEMPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Result:
         job_seconds: Slot-seconds used by runs.
         jobs_started: Number of jobs with at least one run.
         jobs_terminated: Number of jobs that were terminated before the end of the search.
-        suspends: Number of runs that freed their slots although their jobs continued later.
+        suspends: Number of training runs that left their slots while their jobs could train further later: for other jobs, on a
+            rung, or at the end of the search, such as the run that reached the target. Lost runs do not count.
         iterations: Number of trained iterations, including repeated ones. Each iteration ends with a report.
         utilisation: `job_seconds` divided by the available slot-seconds; 0 if none were available.
         first_at_R: When the first job reached the position R; None: none did.
@@ -161,6 +164,7 @@ class Measurements:
         job_seconds: Slot-seconds used by ended runs.
         iterations: Number of trained iterations of ended runs.
         promotions: How often the position up to which a job trains was increased.
+        suspends: Number of training runs that left their slots while their jobs could train further later.
         terminated: Number of jobs that were terminated before the end of the search; None: the search has not ended.
         time_to_target: When the first report reached the target; None: none did.
         at_max: For each job that reached `max_position`: the time and the number of such jobs.
@@ -178,6 +182,7 @@ class Measurements:
     job_seconds: float = 0.0
     iterations: int = 0
     promotions: int = 0
+    suspends: int = 0
     terminated: int | None = None
     time_to_target: float | None = None
     at_max: list[tuple[float, int]] = field(default_factory=list)
@@ -241,6 +246,15 @@ class Measurements:
         self.iterations += trained
         if self.details:
             self.runs.append(RunInterval(begun.slot, key.job, key.attempt, begun.start, now, trained, reason.value))
+
+    def run_left(self, job: Job, run: Run) -> None:
+        """Count a run of which all processes have ended in `suspends` if its job can train further.
+
+        The end of the search does not matter: it completes the job that reached the target, at whatever position.
+        """
+        ended = run.ended
+        if ended is not None and run.mode is RunMode.TRAIN and end_reason(run, ended) in _LEFT:
+            self.suspends += ended.position < job.max_position and not (run.finished or ended.finished)
 
     # --------------------------------------------------------------------------------------------------------- reports
 

@@ -1,5 +1,7 @@
 """The parameters of a simulated search by name: of the policy, of the experiment (its terms) and of the predictor.
 
+Terms that are not given have the defaults of an experiment file (`hopyard.spec`), as in a live experiment.
+
 A full name begins with its owner: `policy.grace`, `experiment.grace`, `predictor.steps`. A short name, such as `grace`, is a
 parameter of the policy or a term of the experiment, whichever exists; if both exist, it is refused.
 """
@@ -8,10 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hopyard.errors import InvalidInput
+from hopyard.policy import PolicyCapabilities
+from hopyard.space import Space
+from hopyard.spec.models import ExperimentSpec, GeneratorSpec, MetricSpec
+from hopyard.spec.sections import StopSpec
+from hopyard_engine.core.types import Settings
+from hopyard_engine.policy_host.factory import with_capabilities
+from hopyard_engine.settings import settings_of
+from hopyard_simulator.workload import Workload
+from hopyard_simulator.world import NAME
 
 POLICY: Final = "policy."
 EXPERIMENT: Final = "experiment."
@@ -25,6 +36,7 @@ TERMS: Final[Mapping[str, tuple[type, float]]] = {
     "max_failures": (int, 0),
     "max_losses": (int, 0),
     "snapshot_every": (int, 0),
+    "ship_every": (int, 0),
     "keep_latest": (int, 1),
     "keep_best": (int, 0),
     "snapshot_quota": (int, 0),
@@ -59,6 +71,44 @@ class Parameters:
             for owner, values in owners
             for name, value in values.items()
         }
+
+
+def experiment_settings(
+    workload: Workload,
+    capabilities: PolicyCapabilities,
+    terms: Mapping[str, Any],
+    *,
+    jobs: int,
+    target: float | None,
+    max_time: float | None,
+    seed: int,
+    space: Space | None,
+) -> Settings:
+    """Return the settings of a simulated search: those of a live experiment with the same metric, end and policy.
+
+    Args:
+        workload: Its metric, mode and maximum position are used.
+        capabilities: The capabilities of the policy.
+        terms: Terms of the experiment, which replace its defaults and those of the policy.
+        jobs: The maximum number of jobs.
+        target: The value that ends the search; None: no target.
+        max_time: The virtual seconds after which the search ends; None: no limit.
+        seed: The seed of the policy.
+        space: The search space; None: unknown.
+    """
+    # The specification is not validated, because `simulate` accepts workloads that no experiment file can describe.
+    spec = ExperimentSpec.model_construct(
+        name=NAME,
+        metric=MetricSpec.model_construct(name=workload.metric, mode=workload.mode, target=target),
+        stop=StopSpec.model_construct(jobs=jobs, max_iterations=workload.max_position, max_time=max_time),
+        generator=GeneratorSpec.model_construct(seed=seed),
+        space=space if space is not None else Space({}),
+        constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
+    )
+    settings = settings_of(spec)
+    if space is None:
+        settings = replace(settings, space=None)
+    return replace(with_capabilities(settings, capabilities), **terms)
 
 
 def resolve(given: Mapping[str, Any], policy: str, takes: Collection[str]) -> Parameters:

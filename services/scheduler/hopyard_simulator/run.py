@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from typing import Final
 
 from hopyard._runtime.runner.control import EndRun, Restate, RunControl, RunPlan, Save, Train
 from hopyard.policy.vocabulary import Report, RunEndReason, RunKey, RunMode
@@ -24,6 +25,9 @@ from hopyard_engine.core.events import (
 )
 from hopyard_engine.core.types import SnapshotInfo
 from hopyard_simulator.environment import RunHost
+
+_FORWARD_PASS: Final = 1 / 3
+"""The part of a training iteration that its forward pass takes; the backward pass takes about twice as long."""
 
 
 class SimulatedRun:
@@ -100,7 +104,8 @@ class SimulatedRun:
         later = self._agent.world.timeline.later
         if type(action) is Train:
             if self._start.mode is not RunMode.TRAIN:
-                later(0.0, self._evaluated)
+                seconds = self._evaluation if self._start.mode is RunMode.EVALUATE else 0.0
+                later(seconds, self._evaluated, seconds)
                 return
             if self._reports == len(self._lesson.positions):  # It is to train beyond the end of its curve.
                 self.end(Ended(RunEndReason.UNTIL, self._control.position, finished=True))
@@ -139,6 +144,14 @@ class SimulatedRun:
         return math.fsum([seconds[index] for index in range(self._reports, self._following)]) * self._pace
 
     @property
+    def _evaluation(self) -> float:
+        """The duration of an evaluation in virtual seconds (`Costs.evaluation`)."""
+        given = self._agent.world.costs.evaluation
+        if given is None:
+            given = self._lesson.seconds[self._reports - 1] * _FORWARD_PASS if self._reports else 0.0
+        return given * self._pace
+
+    @property
     def _finished(self) -> bool:
         """True if the program has ended by itself: the recorded training has no more reports and ends before a job is complete."""
         positions = self._lesson.positions
@@ -154,7 +167,7 @@ class SimulatedRun:
         report = Report(position, metrics, seconds, at_until=at_until, finished=self._finished)
         self.say(Reports((report,)))
 
-    def _evaluated(self) -> None:
+    def _evaluated(self, seconds: float) -> None:
         if not self.alive:
             return
         position = self._control.position
@@ -162,11 +175,11 @@ class SimulatedRun:
         self._control.reached(position, finished=False)
         metrics = self._metrics(self._reports - 1) if self._reports else {}
         if self._start.mode is RunMode.PROFILE:
-            seconds, index = self._lesson.seconds, self._reports
-            metrics = {"seconds": seconds[index] * self._pace if index < len(seconds) else 0.0}
+            units, index = self._lesson.seconds, self._reports
+            metrics = {"seconds": units[index] * self._pace if index < len(units) else 0.0}
             if self._stride > 1:
                 metrics["partitions"] = float(self._stride)
-        self.say(Reports((Report(position, metrics, 0.0, self._start.input, 1, at_until=True),)))
+        self.say(Reports((Report(position, metrics, seconds, self._start.input, 1, at_until=True),)))
         self._go()
 
     def _saved(self) -> None:

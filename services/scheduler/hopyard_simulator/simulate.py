@@ -25,11 +25,11 @@ from hopyard.spec.models import DEFAULT_PREDICTOR
 from hopyard_engine.core.actions.prediction_requests import PREDICT
 from hopyard_engine.core.effects import AskOutside
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
-from hopyard_engine.policy_host.factory import new_policy, policy_class, review, with_capabilities
+from hopyard_engine.policy_host.factory import new_policy, policy_class, review
 from hopyard_simulator.conditions import Costs, Faults, Fleet
 from hopyard_simulator.group import JoiningExperiment, arrivals, results
 from hopyard_simulator.metrics import POOLS, Result
-from hopyard_simulator.parameters import PREDICTOR, Parameters, resolve
+from hopyard_simulator.parameters import PREDICTOR, Parameters, experiment_settings, resolve
 from hopyard_simulator.partitions import PartitionedWorkload, Partitions
 from hopyard_simulator.predictions import PredictionCache, SimulatedPredictions
 from hopyard_simulator.prior_results import trained
@@ -139,22 +139,21 @@ def simulate(
         raise InvalidInput(f"target_over is {terms['target_over']}: it needs a target, which is not given")
     if max_time is not None and not 0 < max_time < math.inf:
         raise InvalidInput(f"max_time must be a number of seconds > 0, found {max_time!r}")
-    settings = Settings(
-        metric=workload.metric,
-        mode=workload.mode,
-        max_position=workload.max_position,
-        jobs=most,
-        target=target,
-        max_seconds=max_time,
-        displaced_first=True,
-        seed=seed,
+    settings = replace(
+        experiment_settings(
+            workload,
+            capabilities_of(made),
+            terms,
+            jobs=most,
+            target=target,
+            max_time=max_time,
+            seed=seed,
+            space=space,
+        ),
         plan=NAME if made.shares else "",
         lasting=made.shares,
         generator_reads=generator.reads if generator is not None else "nothing",
-        space=space.to_dict() if space is not None else None,
-        constraints=tuple(constraint.text for constraint in space.constraints) if space is not None else (),
     )
-    settings = replace(with_capabilities(settings, capabilities_of(made)), **terms)
     note = _reviewed(policy, name, given.policy, settings, space, placed)
     seen = foreseen if foreseen is not None else PredictionCache()
     proposed = {NAME: configurations, **{f"{NAME}-{number}": one.configurations for number, one in enumerate(group, 2)}}
@@ -244,7 +243,7 @@ def _result(
         job_seconds=measure.job_seconds,
         jobs_started=started,
         jobs_terminated=measure.terminated or 0,
-        suspends=sum(job.suspends for job in stream.jobs.values()),
+        suspends=measure.suspends,
         iterations=measure.iterations,
         utilisation=measure.job_seconds / capacity if capacity else 0.0,
         first_at_R=measure.at_max[0][0] if measure.at_max else None,

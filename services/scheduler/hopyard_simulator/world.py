@@ -34,12 +34,15 @@ from hopyard_engine.core.effects import (
 from hopyard_engine.core.events import (
     Answered,
     DataChanged,
+    Ended,
     Event,
     ExperimentJoined,
     PolicyFailed,
+    RunMessage,
     StreamCreated,
     TimerElapsed,
 )
+from hopyard_engine.core.state.entities import Run
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial, PlacedData, Settings
 from hopyard_engine.explain.waiting_reasons import WaitingReasons
@@ -176,6 +179,7 @@ class World:
             SimulationError: The policy failed, or the experiment was paused.
         """
         core, host, carry = self.core, self._host, self._carry
+        left = self._leaving_run(event)
         effects: list[Effect] = []
         calls: deque[UpCall] = deque()
         following: Event | None = event
@@ -186,6 +190,8 @@ class World:
                     calls.append(effect)
                 elif type(effect) in carry:
                     effects.append(effect)
+            if following is event and left is not None:
+                self._count_end(left)
             following = None
             while calls and following is None:
                 call = calls.popleft()
@@ -257,6 +263,19 @@ class World:
                     agent.follow(key._replace(rank=rank))
 
     # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _leaving_run(self, event: Event) -> Run | None:
+        """Return the run of which a process has ended, according to the event; None: the event says nothing about that."""
+        if type(event) is not RunMessage or type(event.body) is not Ended:
+            return None
+        run = self.experiment.live.get(event.job)
+        return run if run is not None and run.attempt == event.attempt else None
+
+    def _count_end(self, run: Run) -> None:
+        """Count a run if all its processes have left their slots."""
+        stream = self.experiment
+        if stream.live.get(run.job) is not run:
+            self.measure.run_left(stream.jobs[run.job], run)
 
     def _arrive(self, event: Any) -> None:
         self._pending.append(replace(event, at=self.timeline.now))

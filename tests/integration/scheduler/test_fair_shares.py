@@ -14,10 +14,10 @@ from hopyard.client.types import Experiment, ExperimentState, Job, JobState
 from hopyard.spec import ExperimentSpec
 from hopyard_engine.core.cluster import turns
 from hopyard_engine.core.types import Settings
+from hopyard_engine.settings import settings_of
 from hopyard_nodeagent.agent import NodeAgent
 from hopyard_nodeagent.settings import AgentSettings, SlotSettings
 from hopyard_scheduler.experiments import commands
-from hopyard_scheduler.experiments.program import settings_of
 from tests.integration.scheduler.conftest import experiment, let_go
 from tests.integration.scheduler.test_recovery import Pieces, pieces
 from tests.timing import HANG_SECONDS, scaled

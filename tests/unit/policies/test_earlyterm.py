@@ -31,9 +31,9 @@ def search(*traces: Any, **options: Any) -> Result:
 
 
 def test_who_will_hardly_be_the_best_ends() -> None:
-    # Job 1 is the best. A prediction for job 2 is requested at 13.0, and job 2 ends at its next report; 0.05 is not below 0.05.
+    # Job 1 is the best. A prediction for job 2 is requested at 13.0, and job 2 ends when it has saved; 0.05 is not below 0.05.
     result = search(trace(1, 0.5, 0.9), trace(2, 0.049), trace(3, 0.05))
-    assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 14.0), ("3", 14.0, 24.0)]
+    assert runs(result) == [("1", 0.0, 10.0), ("2", 10.0, 13.0), ("3", 13.0, 23.0)]
     assert result.jobs_terminated == 1
 
 

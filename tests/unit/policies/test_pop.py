@@ -80,11 +80,11 @@ def runs(result: Result) -> list[tuple[str, float, float]]:
 
 
 def test_a_job_without_a_chance_ends() -> None:
-    # Its prediction is requested at 2.0; it trains on and ends at 3.0. Exactly 0.05 is not below 0.05.
+    # Its prediction is requested at 2.0, and it ends when it has saved. Exactly 0.05 is not below 0.05.
     result = search(trace(1, 0.049), trace(2, 0.05))
-    assert runs(result)[0] == ("1", 0.0, 3.0)
+    assert runs(result)[0] == ("1", 0.0, 2.0)
     assert result.jobs_terminated == 1
-    assert result.jobs_at_R == ((13.0, 1),)
+    assert result.jobs_at_R == ((12.0, 1),)
 
 
 def test_a_job_that_never_learns_ends_at_its_boundary_unasked() -> None:

@@ -14,7 +14,8 @@ from hopyard.spec import canonical_json, load_spec, spec_from_json
 from hopyard_engine.core.types import PlacedData, PlacedPartition
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric
 from hopyard_engine.policy_host.view import terms_view
-from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
+from hopyard_engine.settings import settings_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of
 
 pytestmark = pytest.mark.quick
 

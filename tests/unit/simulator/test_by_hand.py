@@ -66,9 +66,13 @@ def test_starts_cost() -> None:
 
 
 def test_snapshots_and_leaving_cost() -> None:
-    # Each complete job is saved (0.25 s) and leaves its slot (0.5 s).
-    result = run(costs=Costs(snapshot=0.25, suspend=0.5))
-    assert intervals(result) == {
+    # As in a live search, each position is saved (0.25 s). A complete job leaves its slot (0.5 s).
+    costs = Costs(snapshot=0.25, suspend=0.5)
+    assert intervals(run(costs=costs)) == {
+        "node1/0": [("1", 0.0, 4.25), ("3", 4.25, 8.5)],
+        "node2/0": [("2", 0.0, 7.25), ("4", 7.25, 14.5)],
+    }
+    assert intervals(run(costs=costs, parameters={"snapshot_every": 0})) == {
         "node1/0": [("1", 0.0, 3.75), ("3", 3.75, 7.5)],
         "node2/0": [("2", 0.0, 6.75), ("4", 6.75, 13.5)],
     }
@@ -162,25 +166,41 @@ def test_a_straggler_takes_longer() -> None:
 
 
 def test_drops_are_trained_again() -> None:
-    result = run(faults=Faults(drop=0.2), seed=3, parameters={"max_losses": 1000})
-    assert result.jobs_at_R[-1][1] == 4
-    assert result.iterations > 12
+    """Check that a drop costs the position that it interrupts, and without snapshots the job's training."""
+    saved, unsaved = (
+        run(faults=Faults(drop=0.2), seed=3, parameters={"max_losses": 1000, **terms})
+        for terms in ({}, {"snapshot_every": 0})
+    )
+    assert saved.jobs_at_R[-1][1] == unsaved.jobs_at_R[-1][1] == 4
+    assert saved.iterations == 12
+    assert unsaved.iterations > 12
+    assert saved.job_seconds > 18
 
 
 def test_a_node_fails_and_comes_back() -> None:
     faults = Faults(node_failures=0.05, downtime=5.0)
     result = run(faults=faults, costs=Costs(detection=1.0), seed=0)
     # The second node fails while job 2 trains, and is back after 5 s. Job 2 starts again before job 4, which is new, when the first
-    # node is free. Without snapshots it starts from scratch.
+    # node is free, and continues from its snapshot at its first position.
     (_, _, failed), (job, back, done), *_ = intervals(result)["node2/0"]
     assert job == "4"
     assert back - failed == pytest.approx(5.0)
     assert done - back == pytest.approx(6.0)
     assert [(job, start) for job, start, _ in intervals(result)["node1/0"][:3]] == [("1", 0.0), ("3", 3.0), ("2", 6.0)]
     assert result.jobs_at_R[-1][1] == 4
-    saving = run(faults=faults, costs=Costs(detection=1.0), seed=0, parameters={"snapshot_every": 1})
-    lost = [one for one in saving.runs or () if one.job == "2"]
-    assert [one.trained for one in lost] == [1, 2]
+    assert [one.trained for one in result.runs or () if one.job == "2"] == [1, 2]
+    unsaved = run(faults=faults, costs=Costs(detection=1.0), seed=0, parameters={"snapshot_every": 0})
+    assert [one.trained for one in unsaved.runs or () if one.job == "2"] == [1, 2, 2, 3]  # It starts from scratch.
+
+
+def test_suspends_are_runs_that_leave_their_slots_while_their_jobs_can_train_further() -> None:
+    """Check the run that reaches the target, runs that the end of the time suspends, and that lost and complete ones do not count."""
+    winner, late = run(target=0.45), run(max_time=1.5)
+    assert [one.reason for one in winner.runs or () if one.job == winner.best_job] == ["SUSPENDED"]
+    assert (winner.best_job, winner.time_to_target, winner.suspends) == ("3", 4.0, 1)
+    assert [one.reason for one in late.runs or ()] == ["SUSPENDED", "SUSPENDED"]
+    assert late.suspends == 2
+    assert run(faults=Faults(drop=0.2), seed=3, parameters={"max_losses": 1000}).suspends == 0
 
 
 def test_noise_moves_reports_and_repeats() -> None:
@@ -226,7 +246,7 @@ def test_promotions_are_counted() -> None:
     result = run(Rungs)
     assert result.promotions == 4
     assert result.iterations == 12
-    assert result.suspends == 0  # they ended at their `until`
+    assert result.suspends == 4  # Each job leaves its slot at its first `until`, and is promoted later.
 
 
 def test_pools() -> None:

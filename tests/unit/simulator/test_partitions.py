@@ -59,6 +59,17 @@ def test_models_are_evaluated_after_each_epoch_and_what_units_measure_before_is_
     assert result.best == pytest.approx(0.02 + 0.2)
 
 
+@pytest.mark.parametrize(
+    ("costs", "seconds"), [(Costs(), 4 / 3), (Costs(evaluation=0.5), 0.5), (Costs(evaluation=0.0), 0.0)]
+)
+def test_an_evaluation_takes_a_third_of_a_unit_or_what_is_given(costs: Costs, seconds: float) -> None:
+    """Check one job of two epochs on one slot: two units of 4 s, each followed by an evaluation on one partition."""
+    result = simulate(workload(1, 2), "mop", slots=1, data=Partitions(1, 1), costs=costs, details=True)
+    spans = [one.end - one.start for one in sorted(result.runs or (), key=lambda one: one.start)]
+    assert spans == pytest.approx([4.0, seconds, 4.0, seconds])
+    assert result.time == pytest.approx(2 * (4.0 + seconds))
+
+
 @pytest.mark.parametrize(("speedup", "seconds"), [(float, 1.0), (lambda slots: 1 + (slots - 1) / 6, 4 / 1.5)])
 def test_one_model_of_four_slots_trains_its_epochs_on_all_of_them(
     speedup: Callable[[int], float], seconds: float
@@ -119,7 +130,8 @@ def test_with_fewer_slots_than_hold_the_data_it_goes_from_node_to_node(barrier: 
     moves = sum(before != after for before, after in itertools.pairwise(nodes))
     # Each job trains an epoch on one node, then on the other; evaluations may move it back.
     assert moves <= 2 * 2 * 3
-    assert result.time == pytest.approx(3 * 2 * 4.0)  # slots never wait
+    # Slots never wait: an epoch of a job takes 4 s, and its evaluation on two partitions a third of a unit of 1 s each.
+    assert result.time == pytest.approx(3 * 2 * (4.0 + 2 / 3))
 
 
 def test_slots_on_nodes_without_data_are_left_to_others() -> None:

@@ -29,8 +29,9 @@ from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.state.timers import IdleTimer
 from hopyard_engine.core.types import EarlierTrial, PlacedData, PolicyVersion, Settings
 from hopyard_engine.policy_host.factory import need_fit, new_policy, review, unseen_metric, with_capabilities
+from hopyard_engine.settings import settings_of
 from hopyard_scheduler.experiments.job_requests import JobRequest, check, known
-from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of, settings_of
+from hopyard_scheduler.experiments.program import ExperimentProgram, need_agreement, program_of
 from hopyard_scheduler.experiments.reload import reloads
 from hopyard_scheduler.experiments.scaling_profiles import measured
 from hopyard_scheduler.experiments.spec_thread import SpecThread

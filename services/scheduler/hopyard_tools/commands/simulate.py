@@ -80,7 +80,7 @@ def command(
         typer.Option(
             "--cost",
             metavar="KEY=SECONDS",
-            help="start, resume, snapshot, suspend, latency, prediction, solution or detection; repeatable.",
+            help="start, resume, snapshot, suspend, latency, prediction, solution, detection or evaluation; repeatable.",
             show_default=False,
             rich_help_panel=_CONDITIONS,
         ),

@@ -142,6 +142,7 @@ def test_what_only_the_stopped_one_wanted_is_let_go_at_its_stop() -> None:
         lambda: Watched(seen, save_every=1),
         slots=3,
         group=[JoiningExperiment(SECOND, stopped=8.5)],
+        parameters={"keep_best": 0},
         details=True,
         costs=Costs(resume=0.1),
     )

@@ -55,7 +55,10 @@ def searched(
     seconds: float | None = None,
     seed: int = 0,
 ) -> Found:
-    """Simulate a search; each configuration takes its own time per position, or `seconds` if given."""
+    """Simulate a search; each configuration takes its own time per position, or `seconds` if given.
+
+    Runs save at the ends of intervals only. If they saved more often, a copy without a tree would begin at a newer snapshot.
+    """
     length = 16
 
     def curve(given: Mapping[str, Any], position: int) -> float:
@@ -75,7 +78,7 @@ def searched(
         CurveWorkload(curve, members, length, seconds=pace),
         watched,
         slots=slots,
-        parameters=parameters,
+        parameters={"snapshot_every": TERMS["interval"], **parameters},
         space=SPACE,
         costs=costs,
         faults=faults,

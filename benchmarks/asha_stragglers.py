@@ -15,9 +15,9 @@ trained none to R counts with 2000 s; then the mean is shown with `>`, and is to
   after each position, which is the default, so a dropped run trains only its last position again.
 
 SHA and ASHA see the same values in the same repeat. In `scratch` the simulated jobs report only at rungs, which gives the same times as
-one report per position. A whole table consists of 3000 searches with about 100,000 events each, which takes hours of CPU time; all CPUs are used.
-`--output` is written after each search, and searches in it are not repeated, so the same command continues after an interruption. Each
-cell gets its first repeat before any gets its second. `--plot` draws both modes like Figure 7 of the paper.
+one report per position. A whole table consists of 3000 searches with about 100,000 events each, which takes hours of CPU time; all CPUs
+are used. `--output` is written after each search, and searches in it are not repeated, so the same command continues after an
+interruption. Each cell gets its first repeat before any gets its second. `--plot` draws both modes like Figure 7 of the paper.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ Each contender runs in a network namespace with only a loopback device, so the b
 that the device has transferred. Columns: all s: the whole command, with services and imports; train s: from the first start of training
 to the end of the last epoch; CPU s of all processes; moved MB over the network; hopped MB: snapshots transferred between agents; paper
 MB: Cerebro's k x m x p x |S| + m x |S| for k epochs of |S| models of m bytes over p partitions, without evaluations; data MB stored,
-over all slots; then, for each epoch, the mean accuracy of the configurations and the best one.
+over all slots; then, for each epoch, the mean accuracy of the configurations and the best one. The store gets only the results
+(`ship_every: 0`), as in Cerebro's formula.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ async def hopyard(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "space": {name: {"choice": sorted({one[name] for one in network})} for name in network[0]},
         "generator": "grid",
         "environment": {name: os.environ[name] for name in ("WHOLE_TRAIN", "WHOLE_EVAL")},
-        "snapshot": {"every": 1_000_000, "keep_best": 0},
+        "snapshot": {"every": 1_000_000, "keep_best": 0, "ship_every": 0},
     }
     files = {name: Path(file) for name, file in given["files"].items()}
     data_bytes = agents * sum(file.stat().st_size for file in files.values())

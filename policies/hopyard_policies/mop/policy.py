@@ -97,7 +97,6 @@ class MopPolicy(Policy):
 
     evaluates = True
     needs_data = True
-    ship_every = 0
 
     def __init__(
         self,

@@ -74,9 +74,11 @@ class RunHost(Protocol):
 
     Attributes:
         world: The simulation of the node.
+        node: The id of the node.
     """
 
     world: Environment
+    node: str
 
     def save(self, key: RunKey, position: int) -> SnapshotInfo:
         """Save and return a snapshot of a run.

@@ -12,6 +12,7 @@ from hopyard_engine.core.actions.experiment_end import WITH_EXPERIMENT
 from hopyard_engine.core.effects import Start
 from hopyard_engine.core.handlers.run_messages import end_reason
 from hopyard_engine.core.state.entities import Job, Run
+from hopyard_engine.core.state.hop_counts import HopCounts
 from hopyard_engine.core.state.stream import Stream
 from hopyard_engine.core.types import EarlierTrial
 from hopyard_simulator.group import ExperimentResult
@@ -33,6 +34,12 @@ class RunInterval:
         end: When it ended.
         trained: The number of iterations that it trained.
         reason: Why it ended: the value of a `RunEndReason`.
+        mode: Whether it trained, evaluated or profiled: the value of a `RunMode`.
+        position: The position of its job at which it started.
+        partition: The name of the data partition that it visited; empty: none.
+        began: When it had the job's state and began its work; None: it ended before.
+        got: The bytes of the job's snapshot that were moved to its node for it; 0: none. A simulated snapshot takes one byte.
+        from_store: Whether these bytes came from the store; otherwise from another node.
     """
 
     slot: str
@@ -42,6 +49,12 @@ class RunInterval:
     end: float
     trained: int
     reason: str
+    mode: str = RunMode.TRAIN.value
+    position: int = 0
+    partition: str = ""
+    began: float | None = None
+    got: int = 0
+    from_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +100,13 @@ class Result:
         predictions: Number of the policy's requests for predictions.
         predictions_failed: Number of these requests that were answered with an error.
         note: The policy's remarks on the experiment; empty: none.
-        runs: Every process of every run; with `details`.
+        runs: Every process of every run, with the data partition that it visited; with `details`.
         states: The final state of every job by id (COMPLETED, TERMINATED, SUSPENDED, ...); with `details`.
-        curves: By job, a list [time, position, value] for every report; with `details`.
+        curves: By job, a list [time, position, value] for every reported position, of its last report; with `details`.
         labels: By job, a list [time, priority] for every priority that the policy set; with `details`.
+        held: By data partition, the nodes that have a replica; with `details` and data.
+        moved: A list [time, from node to node, from the store, to the store] whenever one of the numbers has changed: the bytes of
+            snapshots that were moved until then. A simulated snapshot takes one byte. With `details` and data.
         confidences: A list [time, share in slots, descending probabilities] for each point of `pools` at which the
             policy has estimates. A probability is the policy's estimate that a job reaches the policy's goal, such as
             the target. With `details`.
@@ -133,6 +149,8 @@ class Result:
     curves: Mapping[str, list[list[float | int | None]]] | None = None
     labels: Mapping[str, list[list[float]]] | None = None
     confidences: list[tuple[float, int, list[float]]] | None = None
+    held: Mapping[str, tuple[str, ...]] | None = None
+    moved: list[tuple[float, int, int, int]] | None = None
     trained: tuple[EarlierTrial, ...] | None = None
     experiments: Mapping[str, ExperimentResult] | None = None
 
@@ -142,7 +160,7 @@ class Result:
         Values that are None because they were not requested with `details` are omitted. `trained` is always omitted,
         because `curves` contains the same data.
         """
-        details = ("runs", "states", "curves", "labels", "confidences", "experiments")
+        details = ("runs", "states", "curves", "labels", "confidences", "held", "moved", "experiments")
         found = asdict(replace(self, trained=None))
         del found["trained"]
         return {name: value for name, value in found.items() if value is not None or name not in details}
@@ -151,7 +169,10 @@ class Result:
 @dataclass(slots=True)
 class _Open:
     start: float
-    slot: str
+    order: Start
+    began: float | None = None
+    got: int = 0
+    from_store: bool = False
 
 
 @dataclass(slots=True)
@@ -160,7 +181,7 @@ class Measurements:
 
     Attributes:
         max_position: The position at which jobs are complete.
-        details: True to collect `runs`, `curves`, `labels` and `confidences` too.
+        details: True to collect `runs`, `curves`, `labels`, `confidences` and `moved` too.
         job_seconds: Slot-seconds used by ended runs.
         iterations: Number of trained iterations of ended runs.
         promotions: How often the position up to which a job trains was increased.
@@ -169,12 +190,13 @@ class Measurements:
         time_to_target: When the first report reached the target; None: none did.
         at_max: For each job that reached `max_position`: the time and the number of such jobs.
         runs: The ended processes.
-        curves: By job, a list [time, position, value] for every report.
+        curves: By job, a list [time, position, value] for every reported position, of its last report.
         pools: Points: a time, the slots of promising and of opportunistic jobs, and the numbers of suspended and of pending jobs
             (`POOLS`).
         labels: By job, a list [time, priority] for every priority that the policy set.
         confidences: Points: a time, the share in slots, and the descending probabilities with which the policy expects
             jobs to reach its goal.
+        moved: Tuples of a time and the bytes of snapshots that were moved from node to node, from the store and to it until then.
     """
 
     max_position: int
@@ -191,6 +213,7 @@ class Measurements:
     pools: list[tuple[float, ...]] = field(default_factory=list)
     labels: dict[str, list[list[float]]] = field(default_factory=dict)
     confidences: list[tuple[float, int, list[float]]] = field(default_factory=list)
+    moved: list[tuple[float, int, int, int]] = field(default_factory=list)
     _step: float = 0.0
     _next_look: float = 0.0
     _begun: dict[RunKey, _Open] = field(default_factory=dict)
@@ -217,10 +240,22 @@ class Measurements:
             start: The start command, which names the slot and the position up to which the run trains.
             now: The time in virtual seconds since the beginning of the simulation.
         """
-        self._begun[key] = _Open(now, start.slot)
+        self._begun[key] = _Open(now, start)
         if key.rank == 0:
             self._started.add(key.job)
             self._sent_on(key.job, start.until)
+
+    def run_loaded(self, key: RunKey, now: float, got: int, *, from_store: bool) -> None:
+        """Record that a process has its job's state and begins its work.
+
+        Args:
+            key: The key of the process, which `run_begins` must have recorded.
+            now: The time in virtual seconds since the beginning of the simulation.
+            got: The bytes of the snapshot that were moved to its node; 0: none.
+            from_store: Whether these bytes came from the store.
+        """
+        begun = self._begun[key]
+        begun.began, begun.got, begun.from_store = now, got, from_store
 
     def amended(self, job: str, until: int | None) -> None:
         """Record that the policy ordered a running job to train up to the position `until`; None: the order changes no position."""
@@ -245,7 +280,24 @@ class Measurements:
         self.job_seconds += now - begun.start
         self.iterations += trained
         if self.details:
-            self.runs.append(RunInterval(begun.slot, key.job, key.attempt, begun.start, now, trained, reason.value))
+            order = begun.order
+            self.runs.append(
+                RunInterval(
+                    order.slot,
+                    key.job,
+                    key.attempt,
+                    begun.start,
+                    now,
+                    trained,
+                    reason.value,
+                    order.mode.value,
+                    order.snapshot.position if order.snapshot is not None else 0,
+                    order.input,
+                    begun.began,
+                    begun.got,
+                    begun.from_store,
+                )
+            )
 
     def run_left(self, job: Job, run: Run) -> None:
         """Count a run of which all processes have ended in `suspends` if its job can train further.
@@ -275,7 +327,16 @@ class Measurements:
             self._done.add(job)
             self.at_max.append((now, len(self._done)))
         if self.details:
-            self.curves.setdefault(job, []).append([now, report.position, value if math.isfinite(value) else None])
+            curve = self.curves.setdefault(job, [])
+            if curve and curve[-1][1] == report.position:  # The position was trained, and is evaluated now.
+                curve.pop()
+            curve.append([now, report.position, value if math.isfinite(value) else None])
+
+    def hopped(self, hops: HopCounts, now: float) -> None:
+        """Record the bytes of snapshots that were moved until the virtual time `now`, in seconds, if they have changed."""
+        amounts = (hops.direct_bytes, hops.fetched_bytes, hops.stored_bytes)
+        if self.details and amounts != (self.moved[-1][1:] if self.moved else (0, 0, 0)):
+            self.moved.append((now, *amounts))
 
     def labelled(self, job: Job, now: float) -> None:
         """Record the priority of a job at the virtual time `now`, in seconds, if it is set and differs from the last recorded one."""

@@ -92,9 +92,12 @@ class SimulatedRun:
     def _begin(self) -> None:
         if not self.alive:
             return
-        position = self._control.position
+        world, position, snapshot = self._agent.world, self._control.position, self._start.snapshot
         self._control.started(finished=self._finished)
-        self.say(Started(position))
+        got = snapshot.size if snapshot is not None and self._agent.node not in self._start.snapshot_nodes else 0
+        from_store = bool(got) and not self._start.snapshot_nodes
+        world.measure.run_loaded(self.key, world.timeline.now, got, from_store=from_store)
+        self.say(Started(position, got, from_store))
         if self.key.rank == 0:
             self._go()
 

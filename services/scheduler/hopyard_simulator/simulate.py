@@ -182,7 +182,7 @@ def simulate(
             watch(world)
     who = type(predictor).__name__ if isinstance(predictor, Predictor) else predictor
     asked = who if questions.asked else None
-    return _result(world, name, given.shown(), hosts.slots, seed, order_seed, target, asked, questions, note)
+    return _result(world, name, given.shown(), hosts.slots, seed, order_seed, target, asked, questions, note, placed)
 
 
 def _predictor(
@@ -221,6 +221,7 @@ def _result(
     predictor: str | None,
     questions: _Questions,
     note: str,
+    data: PlacedData | None,
 ) -> Result:
     measure, stream, now = world.measure, world.experiment, world.timeline.now
     capacity, started = measure.closed(now)
@@ -261,6 +262,8 @@ def _result(
         curves=measure.curves if measure.details else None,
         labels=measure.labels if measure.details else None,
         confidences=measure.confidences if measure.details else None,
+        held={one.name: tuple(one.places) for one in data.partitions} if measure.details and data is not None else None,
+        moved=measure.moved if measure.details and data is not None else None,
         trained=trained(stream) if measure.details else None,
         experiments=results(stream) if len(stream.experiments) > 1 else None,
     )

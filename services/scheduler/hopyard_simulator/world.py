@@ -203,6 +203,8 @@ class World:
         stream = self.experiment
         if stream.state in (ExperimentState.PAUSED, ExperimentState.PAUSING):
             raise SimulationError(f"after {self.timeline.now:g} s: {stream.reason}")
+        if self._data is not None:
+            self.measure.hopped(stream.hops, self.timeline.now)
         self.measure.look(stream, self.timeline.now, lambda: host.confidences(stream, self.timeline.now))
         for effect in effects:
             carry[type(effect)](effect)

@@ -14,8 +14,8 @@ import numpy as np
 
 from hopyard._common.formatting import printable
 from hopyard.errors import InvalidInput, NotFound
-from hopyard.plots.model import JobCurve, JobEnd, PlottedRun, Search, SearchSource
-from hopyard.policy.vocabulary import JobState, RunEndReason
+from hopyard.plots.model import JobCurve, JobEnd, PartitionReplicas, PlottedRun, PlottedVisit, Search, SearchSource
+from hopyard.policy.vocabulary import JobState, RunEndReason, RunMode
 
 _ENDS: Final = {
     JobState.COMPLETED.value: JobEnd.COMPLETED,
@@ -111,7 +111,8 @@ def _search(where: str, entry: Any) -> Search:
         )
     if "target" in entry and "time_to_target" not in entry:
         raise InvalidInput(f'{where}: it has "target", but no "time_to_target" (null: never reached)')
-    runs = fields.rows("runs", _run)
+    rows = fields.rows("runs", _run)
+    runs = None if rows is None else tuple(run for run, _ in rows)
     mode = fields.text("mode")
     if mode not in ("max", "min", None):
         fields.wrong("mode", mode, '"max" or "min"')
@@ -140,6 +141,9 @@ def _search(where: str, entry: Any) -> Search:
         labels=_labels(where, fields),
         confidences=fields.rows("confidences", _confidences),
         slots_per_job=_slots_per_job(fields),
+        visits=None if rows is None else tuple(visit for _, visit in rows if visit is not None),
+        held=_held(fields),
+        moved=fields.rows("moved", _moved),
     )
 
 
@@ -257,7 +261,22 @@ class _Fields:
         return tuple(found)
 
 
-def _run(row: Any) -> PlottedRun:
+def _held(fields: _Fields) -> tuple[PartitionReplicas, ...]:
+    """Return the partitions of a simulated search. Simulated partitions are equal, so each counts as one byte."""
+    held = fields.get("held", dict, "an object with a list of nodes for each partition") or {}
+    for nodes in held.values():
+        if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+            fields.wrong("held", nodes, "a list of nodes for each partition")
+    return tuple(PartitionReplicas(name, 1, tuple(nodes)) for name, nodes in held.items())
+
+
+def _moved(row: Any) -> tuple[float, int, int, int]:
+    at, direct, fetched, stored = _numbers(row, 4)
+    return at, int(direct), int(fetched), int(stored)
+
+
+def _run(row: Any) -> tuple[PlottedRun, PlottedVisit | None]:
+    """Return a run, and its visit if it ran on a data partition."""
     if not isinstance(row, dict):
         raise TypeError("it must be an object")
     start = _number(row["start"])
@@ -267,7 +286,28 @@ def _run(row: Any) -> PlottedRun:
     reason = row.get("reason")
     if reason is not None and reason not in RunEndReason.__members__:
         raise ValueError(f"reason must be one of {', '.join(RunEndReason.__members__)}, or null")
-    return PlottedRun(_name(row["slot"]), _name(row["job"]), int(_number(row["attempt"])), start, end, reason)
+    mode = row.get("mode", RunMode.TRAIN.value)
+    if mode not in RunMode.__members__:
+        raise ValueError(f"mode must be one of {', '.join(RunMode.__members__)}")
+    slot, job, partition = _name(row["slot"]), _name(row["job"]), row.get("partition", "")
+    run = PlottedRun(slot, job, int(_number(row["attempt"])), start, end, reason, mode)
+    if not partition or mode == RunMode.PROFILE.value:
+        return run, None
+    began = row.get("began")
+    visit = PlottedVisit(
+        slot,
+        slot.rpartition("/")[0],
+        job,
+        _name(partition),
+        mode == RunMode.EVALUATE.value,
+        start,
+        None if began is None else _number(began),
+        end,
+        reason,
+        int(_number(row.get("got", 0))),
+        row.get("from_store") is True,
+    )
+    return run, visit
 
 
 def _curves(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopyard.policy import Data, JobState, RunMode
+from hopyard.policy import Data, JobState, RunMode, capabilities_of
 from hopyard.policy.testing import Delays, VirtualCluster, VirtualStep, difference, replay
 from hopyard.policy.vocabulary import Hyperparameters, StartJob
 from hopyard_policies.mop import MopPolicy
@@ -50,6 +50,10 @@ def test_each_model_visits_each_partition_once_an_epoch_and_no_unit_is_preemptib
         assert command.inputs[slot] == f"train/{int(slot[1:]) - 1}"
         assert not command.preemptible
         assert command.until is not None
+
+
+def test_the_store_gets_each_unit_by_default() -> None:
+    assert capabilities_of(MopPolicy()).ship_every == 1
 
 
 def test_slots_are_never_idle_while_models_wait() -> None:

@@ -28,7 +28,7 @@ def need(search: Search, field: str, kind: str, key: str) -> Any:
     value = getattr(search, field)
     if value is None:
         hint = ""
-        if search.source is SearchSource.SIMULATION and field in ("curves", "runs"):
+        if search.source is SearchSource.SIMULATION and field in ("curves", "runs", "visits"):
             hint = "; hopyard simulate --json --details prints them"
         raise InvalidInput(f"{search.where}: it has no {key}, which --kind {kind} shows{hint}")
     return value

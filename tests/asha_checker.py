@@ -46,11 +46,12 @@ class Violation(AssertionError):
 
 
 def positions(r: int, limit: int, eta: int, s: int = 0) -> tuple[int, ...]:
-    """Return the positions of a bracket's rungs: r * eta^(s + k), capped at `limit` (R)."""
-    found = [r * eta**s]
-    while found[-1] < limit:
-        found.append(min(found[-1] * eta, limit))
-    return tuple(found)
+    """Return the positions of a bracket's rungs: `limit` (R) / eta^k not below r, to the nearest, halves up, without the lowest s."""
+    powers = [1]
+    while powers[-1] * eta * r <= limit:
+        powers.append(powers[-1] * eta)
+    found = tuple((2 * limit + power) // (2 * power) for power in reversed(powers))
+    return found[min(s, len(found) - 1) :]
 
 
 @dataclass

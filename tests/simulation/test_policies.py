@@ -56,7 +56,7 @@ class Pbt(PbtPolicy):
 
 
 class Asha(AshaPolicy):
-    """Asynchronous halving with rungs at 1, 2, 4, ... in two brackets, so that short jobs are promoted repeatedly."""
+    """Asynchronous halving with eta 2 in two brackets, so that short jobs are promoted repeatedly."""
 
     def __init__(self) -> None:
         super().__init__(eta=2, brackets=[0, 1])

@@ -69,7 +69,8 @@ def test_json(traces: str, capsys: pytest.CaptureFixture[str]) -> None:
     detailed = document(capsys, traces, "--policy", "bandit", "--slots", "2", "--target", "0.5", "--details")
     assert set(detailed) == KEYS | {"runs", "states", "curves", "labels", "confidences"}
     assert {**detailed, **found} == detailed
-    assert set(detailed["runs"][0]) == {"slot", "job", "attempt", "start", "end", "trained", "reason"}
+    of_run = {"slot", "job", "attempt", "start", "end", "trained", "reason", "mode", "position", "began"}
+    assert set(detailed["runs"][0]) == of_run | {"partition", "got", "from_store"}
 
 
 def test_who_predicted_is_told(traces: str, capsys: pytest.CaptureFixture[str]) -> None:

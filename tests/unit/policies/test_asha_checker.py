@@ -249,5 +249,6 @@ def test_what_is_no_number_is_not_promotable() -> None:
 def test_rungs_are_r_times_eta_to_the_k_and_end_at_R() -> None:
     assert positions(1, 256, 4) == (1, 4, 16, 64, 256)
     assert positions(1, 256, 4, s=2) == (16, 64, 256)
-    assert positions(1, 15, 4) == (1, 4, 15)
-    assert positions(2, 120, 4, s=1) == (8, 32, 120)
+    assert positions(1, 15, 4) == (4, 15)
+    assert positions(1, 5, 2) == (1, 3, 5)
+    assert positions(2, 120, 4, s=1) == (30, 120)

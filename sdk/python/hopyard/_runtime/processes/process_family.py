@@ -29,7 +29,6 @@ _GONE: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
 _LOOK_SECONDS: Final = 0.01
 _MOST_ROUNDS: Final = 50
 _EXEC_SECONDS: Final = 1.0
-_EXEC_LOOK_SECONDS: Final = 0.001
 _DEAD: Final = "ZX"
 
 
@@ -95,7 +94,7 @@ def mark_of(pid: int) -> str:
         while not (content := Path(f"/proc/{pid}/environ").read_bytes()) and _has_environment(pid):
             if time.monotonic() > until:
                 break
-            time.sleep(_EXEC_LOOK_SECONDS)
+            os.sched_yield()  # It takes microseconds, once the process has a CPU.
     except _GONE:
         return ""
     prefix = f"{MARK}=".encode()

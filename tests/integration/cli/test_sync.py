@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hopyard import Client
+from hopyard import AsyncClient, Client
 from hopyard.cli.commands.cluster.supervisor import ClusterServices, reserved_port
 from hopyard.client.local_cluster import embedded
 from hopyard.client.local_cluster.data_dir_lock import is_locked
@@ -98,6 +98,25 @@ async def test_an_embedded_cluster_says_who_died(tmp_path: Path) -> None:
     finally:
         await cluster.stop()
     assert not is_locked(tmp_path)
+
+
+async def test_a_client_that_is_closed_during_a_watch_ends_the_watch(experiment_file: Path, tmp_path: Path) -> None:
+    client = AsyncClient.local(tmp_path / "data")
+    client._patience = 0.0
+    endless = SPEC.replace("name: small", "name: endless")
+    changes = client.watch(await client.create(endless, folder=experiment_file.parent))
+    await anext(changes)
+
+    async def rest() -> None:
+        async for _ in changes:
+            pass
+
+    watch = asyncio.create_task(rest())
+    await asyncio.sleep(0.1)
+    await client.close()
+    done, _ = await asyncio.wait((watch,), timeout=HANG_SECONDS)
+    assert done
+    assert watch.cancelled() or isinstance(watch.exception(), Unavailable)
 
 
 async def test_a_service_that_never_serves_is_given_up(tmp_path: Path) -> None:

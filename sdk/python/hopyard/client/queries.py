@@ -533,14 +533,14 @@ class ClientQueries:
         """Return the result of `answer`. If a process of the client's own cluster exits first, raise the error of `_died`."""
         if self._died is None:
             return await answer
-        waits = asyncio.ensure_future(answer)
+        pending = asyncio.ensure_future(answer)
         try:
-            await asyncio.wait((waits, self._died), return_when=asyncio.FIRST_COMPLETED)
-            if not waits.done():
-                self._check_processes()
-            return waits.result()
+            await asyncio.wait((pending, self._died), return_when=asyncio.FIRST_COMPLETED)
+            if not pending.done():
+                self._check_processes()  # Nothing is raised if the client was closed.
+            return await pending
         finally:
-            waits.cancel()
+            pending.cancel()
 
 
 async def appstat_of(client: ClientQueries) -> AppStatServiceAsyncStub:

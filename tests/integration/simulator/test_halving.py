@@ -76,7 +76,6 @@ def test_sha_trains_one_bracket_of_all_configurations(faults: Faults) -> None:
     assert {job for job, position in reached.items() if position == 16} == set(best)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("policy", [AshaPolicy, ShaPolicy])
 def test_a_dropped_job_goes_back_one_rung(policy: type) -> None:
     """Show that each run begins at the highest rung that the job has reached, whether it was suspended there or promoted in memory."""

@@ -60,6 +60,7 @@ def test_the_top_rung_is_at_R_where_that_is_no_power(R: int, r: int, n: int, run
     assert all_are_promoted_who_may_be(policy, cluster, 4)
 
 
+@pytest.mark.merge
 def test_the_infinite_horizon_has_no_short_last_step() -> None:
     """Check with jobs that may train to 65: the last rung is 64, and no job trains further."""
     policy = AshaPolicy(infinite=True)

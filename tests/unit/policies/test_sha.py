@@ -220,6 +220,7 @@ def test_slots_that_one_bracket_cannot_use_are_free() -> None:
     assert [entry.demand for entry in history if entry.moment.now == 3][-1] == 1
 
 
+@pytest.mark.merge
 def test_one_bracket_is_that_of_table_1_of_hippo() -> None:
     """Check n 448, eta 4 and rungs at 15, 60 and 120: 448 configurations train to 15, 112 to 60 and 28 to 120."""
     policy = ShaPolicy(eta=4, rungs=[15, 60, 120])

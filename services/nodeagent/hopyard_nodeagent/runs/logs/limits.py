@@ -69,7 +69,7 @@ class LogLimiter:
         self._live: set[_LiveLog] = set()
         self._due: dict[Path, int] = {}
         self._warned: set[Path] = set()
-        self._cutting = threading.Lock()
+        self._cut_lock = threading.Lock()
         """Held while a log is cut: `check` and the end of a run, in different threads, may cut the same one."""
 
     @contextmanager
@@ -158,7 +158,7 @@ class LogLimiter:
 
     def _cut(self, log: Path, limit: int, setting: str, read: int | None) -> None:
         try:
-            with self._cutting:
+            with self._cut_lock:
                 keep_within(log, limit, setting=setting, read=read)
         except OSError as error:
             if log not in self._warned:
